@@ -1,0 +1,212 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AgentRunLabel is carried by a run's pod; its value is the run's name. Pods
+// without it are reached through the run's Sandbox, or not at all.
+const AgentRunLabel = "konveyor.io/agent-run"
+
+// Condition types that agentrun-fleet writes on an AgentRun.
+const (
+	// ConditionSucceeded is Unknown while the run is in progress, True when it
+	// succeeded and False when it failed. Its reason is the word kubelet or the
+	// scheduler used, verbatim.
+	ConditionSucceeded = "Succeeded"
+	// ConditionQueued is True while the run's pod is held by scheduling gates.
+	// When it turns False its lastTransitionTime says when the pod was released;
+	// the time before does not count towards the startup deadline.
+	ConditionQueued = "Queued"
+	// ConditionBackingOff is True while a container waits on a fatal reason that
+	// has been given a grace. Its lastTransitionTime starts the grace clock, so
+	// that neither a flip between two reasons nor a restart of the manager
+	// starts it anew.
+	ConditionBackingOff = "BackingOff"
+)
+
+// AgentRunPhase is a one-word summary of where a run is in its life.
+// +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed
+type AgentRunPhase string
+
+// The phases of an AgentRun.
+const (
+	AgentRunPending   AgentRunPhase = "Pending"
+	AgentRunRunning   AgentRunPhase = "Running"
+	AgentRunSucceeded AgentRunPhase = "Succeeded"
+	AgentRunFailed    AgentRunPhase = "Failed"
+)
+
+// AgentRunParam supplies a value for one parameter that the Agent declares.
+type AgentRunParam struct {
+	// name is the parameter's name, as the Agent declares it.
+	// +kubebuilder:validation:MinLength=1
+	// +required
+	Name string `json:"name"`
+
+	// value is the parameter's value.
+	// +required
+	Value string `json:"value"`
+}
+
+// GitConfig is the identity that the agent commits with.
+type GitConfig struct {
+	// userName is git's user.name for the agent's commits.
+	// +kubebuilder:validation:MinLength=1
+	// +optional
+	UserName string `json:"userName,omitempty"`
+
+	// userEmail is git's user.email for the agent's commits.
+	// +kubebuilder:validation:MinLength=1
+	// +optional
+	UserEmail string `json:"userEmail,omitempty"`
+}
+
+// AgentRunSpec says which agent to run and with what. It is immutable: delete the
+// run and create another to change it.
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable; delete the AgentRun and create it again to change it"
+type AgentRunSpec struct {
+	// agentRef is the name of the Agent to execute, in the same namespace.
+	// +kubebuilder:validation:MinLength=1
+	// +required
+	AgentRef string `json:"agentRef"`
+
+	// gateway selects one of the Agent's gateways, that is, a provider and a model.
+	// +kubebuilder:validation:MinLength=1
+	// +optional
+	Gateway string `json:"gateway,omitempty"`
+
+	// params supplies values for the parameters that the Agent declares.
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Params []AgentRunParam `json:"params,omitempty"`
+
+	// instructions are what this run is to do, in addition to the Agent's prompt.
+	// +optional
+	Instructions string `json:"instructions,omitempty"`
+
+	// env is a list of additional environment variables for the agent's container.
+	// +optional
+	Env []corev1.EnvVar `json:"env,omitempty"`
+
+	// envFrom is a list of sources of environment variables for the agent's container.
+	// +optional
+	EnvFrom []corev1.EnvFromSource `json:"envFrom,omitempty"`
+
+	// gitConfig overrides the Agent's git identity for this run.
+	// +optional
+	GitConfig *GitConfig `json:"gitConfig,omitempty"`
+
+	// startupDeadlineSeconds is how long, in seconds from the run's creation, its
+	// pod may take to be Running. When that time is over the run is Failed with
+	// reason StartupDeadlineExceeded. Time behind scheduling gates does not count.
+	// 0 disables the deadline for this run; when absent, the manager's
+	// --agentrun-startup-deadline applies.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	StartupDeadlineSeconds *int32 `json:"startupDeadlineSeconds,omitempty"`
+
+	// ttlSecondsAfterFinished is how long, in seconds from its completion, a
+	// finished run is kept before it may be deleted; 0 means it may be deleted at
+	// once. When absent, the manager's default applies.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
+}
+
+// AgentRunStatus is what has been observed of a run.
+type AgentRunStatus struct {
+	// phase is where the run is in its life: Pending, Running, Succeeded or Failed.
+	// The last two are final.
+	// +kubebuilder:default=Pending
+	// +optional
+	Phase AgentRunPhase `json:"phase,omitempty"`
+
+	// observedGeneration is the generation of the spec that this status describes.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// sandboxName is the name of the Sandbox that owns the run's pod.
+	// +optional
+	SandboxName string `json:"sandboxName,omitempty"`
+
+	// startTime is when the run's pod was first seen Running.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+
+	// completionTime is when the run became Succeeded or Failed.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+
+	// duration is the time from startTime (from the run's creation, when it never
+	// started) to completionTime, in whole seconds.
+	// +optional
+	Duration *int64 `json:"duration,omitempty"`
+
+	// secretKeyRef names the Secret that holds the key for talking to the agent.
+	// +optional
+	SecretKeyRef *corev1.LocalObjectReference `json:"secretKeyRef,omitempty"`
+
+	// conditions are the latest observations of the run. Known types are
+	// Succeeded, Queued and BackingOff; other controllers add their own.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// AgentRun is one execution of an agent in a sandbox pod.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=ar
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.spec.agentRef`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Succeeded")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Duration",type=integer,JSONPath=`.status.duration`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Succeeded")].message`,priority=1
+type AgentRun struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says which agent to run and with what.
+	// +optional
+	Spec AgentRunSpec `json:"spec,omitempty"`
+	// status is what has been observed of the run.
+	// +optional
+	Status AgentRunStatus `json:"status,omitempty"`
+}
+
+// Terminal says whether the run has reached a phase that is never left again.
+func (r *AgentRun) Terminal() bool {
+	return r.Status.Phase == AgentRunSucceeded || r.Status.Phase == AgentRunFailed
+}
+
+// AgentRunList is a list of AgentRuns.
+//
+// +kubebuilder:object:root=true
+type AgentRunList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AgentRun `json:"items"`
+}

@@ -1,0 +1,157 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ConditionConnected says whether the hub can observe and act on a member: True
+// when it can, False when its kubeconfig, rights or CRDs keep it from doing so,
+// Unknown when the member cannot be reached or has not been tried yet.
+const ConditionConnected = "Connected"
+
+// RecentFailure is one failed run, with enough to act on it.
+type RecentFailure struct {
+	// namespace is the run's namespace in the member.
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Namespace string `json:"namespace"`
+
+	// name is the run's name.
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
+
+	// reason is why the run failed, verbatim.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// message says what failed, cut to 256 characters.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// container is the name of the container that kept the run from starting.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Container string `json:"container,omitempty"`
+
+	// image is the image that container, or one of its volumes, wanted.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Image string `json:"image,omitempty"`
+
+	// node is the node the pod was on.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Node string `json:"node,omitempty"`
+
+	// time is when the run failed.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+}
+
+// AgentRunClusterStatusStatus is what was last observed of one member.
+type AgentRunClusterStatusStatus struct {
+	// conditions has one condition, Connected, whose reason and message say what to
+	// do when it is not True.
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// lastContactTime is when the member last answered. What stands below is as of
+	// then when Connected is not True. It moves at most twice a minute.
+	// +optional
+	LastContactTime *metav1.Time `json:"lastContactTime,omitempty"`
+
+	// kubernetesVersion is the version that the member's API server reports.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+
+	// endpoint is the URL of the member's API server, as the kubeconfig gives it.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+
+	// runs counts the member's runs by phase.
+	// +optional
+	Runs RunCounts `json:"runs"`
+
+	// failures counts the member's failed runs by reason, most first. Absent until
+	// the member has been observed once.
+	// +kubebuilder:validation:MaxItems=40
+	// +listType=map
+	// +listMapKey=reason
+	// +optional
+	Failures []FailureCount `json:"failures,omitempty"`
+
+	// lastFailureTime is when the latest of the current failures happened.
+	// +optional
+	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
+
+	// recentFailures are the latest failed runs that exist now, newest first.
+	// +kubebuilder:validation:MaxItems=20
+	// +listType=atomic
+	// +optional
+	RecentFailures []RecentFailure `json:"recentFailures,omitempty"`
+}
+
+// AgentRunClusterStatus is what the hub knows of the AgentRuns in one member
+// cluster. The manager writes one beside each member's kubeconfig Secret, named
+// after the cluster, and deletes it with the Secret.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=agentrunclusterstatuses,singular=agentrunclusterstatus,shortName=arcs
+// +kubebuilder:printcolumn:name="Connected",type=string,JSONPath=`.status.conditions[?(@.type=="Connected")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Connected")].reason`
+// +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.runs.active`
+// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.runs.failed`
+// +kubebuilder:printcolumn:name="Unknown",type=integer,JSONPath=`.status.runs.unknown`
+// +kubebuilder:printcolumn:name="Top Reason",type=string,JSONPath=`.status.failures[0].reason`
+// +kubebuilder:printcolumn:name="Count",type=integer,JSONPath=`.status.failures[0].current`
+// +kubebuilder:printcolumn:name="Last Failure",type=date,JSONPath=`.status.lastFailureTime`
+// +kubebuilder:printcolumn:name="Last Contact",type=date,JSONPath=`.status.lastContactTime`
+// +kubebuilder:printcolumn:name="Pending",type=integer,JSONPath=`.status.runs.pending`,priority=1
+// +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.runs.running`,priority=1
+// +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.runs.succeeded`,priority=1
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.kubernetesVersion`,priority=1
+// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Connected")].message`,priority=1
+type AgentRunClusterStatus struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// status is what was last observed of the member.
+	// +optional
+	Status AgentRunClusterStatusStatus `json:"status,omitempty"`
+}
+
+// AgentRunClusterStatusList is a list of AgentRunClusterStatuses.
+//
+// +kubebuilder:object:root=true
+type AgentRunClusterStatusList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []AgentRunClusterStatus `json:"items"`
+}
