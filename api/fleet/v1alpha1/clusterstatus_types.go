@@ -96,8 +96,8 @@ type AgentRunClusterStatusStatus struct {
 	// +optional
 	Runs RunCounts `json:"runs"`
 
-	// failures counts the member's failed runs by reason, most first. Absent until
-	// the member has been observed once.
+	// failures counts the member's failed runs by reason, most first. Absent when
+	// there are none.
 	// +kubebuilder:validation:MaxItems=40
 	// +listType=map
 	// +listMapKey=reason

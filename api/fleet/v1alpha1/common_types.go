@@ -64,7 +64,8 @@ type RunCounts struct {
 	Active int32 `json:"active"`
 
 	// unknown is the number of runs that were pending or running when their member
-	// was last observed, and of which nothing is known now.
+	// was last observed, and of which nothing is known now, and of runs in a phase
+	// that this version does not know.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Unknown int32 `json:"unknown"`

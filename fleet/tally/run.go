@@ -1,0 +1,98 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package tally
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+)
+
+// ReasonUnknown is the reason of a failed run on which nobody left one.
+const ReasonUnknown = "Unknown"
+
+// conditionReady is where the konveyor controller leaves its reason when it fails
+// a run.
+const conditionReady = "Ready"
+
+// Run is what counts of one run. It is comparable: two equal values count alike.
+type Run struct {
+	UID       types.UID
+	Namespace string
+	Name      string
+	Phase     agentv1alpha1.AgentRunPhase
+	// Reason and Message say why a failed run failed, verbatim. Empty for others.
+	Reason  string
+	Message string
+	// Created and Completed are zero where they are not known.
+	Created   time.Time
+	Completed time.Time
+	// Evidence says where a failed run failed. RunOf leaves it empty.
+	Evidence Evidence
+}
+
+// Evidence says what kept a run from starting, or ended it.
+type Evidence struct {
+	Container, Image, Node string
+}
+
+// RunOf takes from a run what counts. A run without a phase is Pending.
+func RunOf(r *agentv1alpha1.AgentRun) Run {
+	run := Run{
+		UID: r.UID, Namespace: r.Namespace, Name: r.Name,
+		Phase: r.Status.Phase, Created: r.CreationTimestamp.Time,
+	}
+	if run.Phase == "" {
+		run.Phase = agentv1alpha1.AgentRunPending
+	}
+	if !r.Terminal() {
+		return run
+	}
+	end := ending(r)
+	run.Completed = end.LastTransitionTime.Time
+	if !r.Status.CompletionTime.IsZero() {
+		run.Completed = r.Status.CompletionTime.Time
+	}
+	if run.failed() {
+		run.Reason, run.Message = end.Reason, end.Message
+	}
+	return run
+}
+
+// ending is the condition that tells how a terminal run ended: Succeeded, or what
+// another controller left, or one with ReasonUnknown.
+func ending(r *agentv1alpha1.AgentRun) metav1.Condition {
+	want := metav1.ConditionTrue
+	if r.Status.Phase == agentv1alpha1.AgentRunFailed {
+		want = metav1.ConditionFalse
+	}
+	for _, conditionType := range []string{agentv1alpha1.ConditionSucceeded, conditionReady} {
+		c := meta.FindStatusCondition(r.Status.Conditions, conditionType)
+		if c != nil && c.Status == want && c.Reason != "" {
+			return *c
+		}
+	}
+	return metav1.Condition{Reason: ReasonUnknown}
+}
+
+func (r Run) failed() bool {
+	return r.Phase == agentv1alpha1.AgentRunFailed
+}

@@ -1,0 +1,259 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package tally
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+)
+
+// member is one that is observed and holds the runs.
+func member(name string, runs ...Run) Member {
+	m := Member{Name: name}
+	Of(runs).ApplyTo(&m.Status)
+	m.Status.Conditions = connected(metav1.ConditionTrue, "Connected")
+	return m
+}
+
+func lost(m Member, status metav1.ConditionStatus, reason string) Member {
+	m.Status.Conditions = connected(status, reason)
+	return m
+}
+
+func refIn(cluster, name string) *fleetv1alpha1.RunReference {
+	return &fleetv1alpha1.RunReference{Cluster: cluster, Namespace: "ns", Name: name}
+}
+
+func notReady(reason, message string) []metav1.Condition {
+	return []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: reason, Message: message}}
+}
+
+func TestSummary(t *testing.T) {
+	cases := map[string]struct {
+		members []Member
+		want    fleetv1alpha1.AgentRunFleetStatusStatus
+	}{
+		"no member is nothing, and not ready": {
+			want: fleetv1alpha1.AgentRunFleetStatusStatus{
+				Clusters: fleetv1alpha1.ClusterCounts{Ratio: "0/0"},
+				Conditions: notReady("NoMembers",
+					"no member is selected: register one with a kubeconfig Secret, or widen spec.clusterSelector"),
+			},
+		},
+		"members that are all observed are summed up, most failed first, and ready": {
+			members: []Member{
+				member("f/a", append(inPhase("Pending", "Running", "Succeeded"), failed("x", "E", 1))...),
+				member("f/b", failed("y", "E", 2), failed("z", "F", 1)),
+			},
+			want: fleetv1alpha1.AgentRunFleetStatusStatus{
+				Conditions: []metav1.Condition{{
+					Type: "Ready", Status: metav1.ConditionTrue, Reason: "AllMembersObserved", Message: "2 of 2 members observed",
+				}},
+				Clusters: fleetv1alpha1.ClusterCounts{Total: 2, Observed: 2, Ratio: "2/2"},
+				Runs:     fleetv1alpha1.RunCounts{Pending: 1, Running: 1, Active: 2, Succeeded: 1, Failed: 3},
+				Failures: []fleetv1alpha1.FleetFailureCount{
+					{FailureCount: fleetv1alpha1.FailureCount{
+						Reason: "E", Current: 2, LastFailureTime: metaAt(2), LastRun: refIn("f/b", "y"),
+					}, Clusters: 2},
+					{FailureCount: fleetv1alpha1.FailureCount{
+						Reason: "F", Current: 1, LastFailureTime: metaAt(1), LastRun: refIn("f/b", "z"),
+					}, Clusters: 1},
+				},
+				LastFailureTime: metaAt(2),
+				ClusterSummaries: []fleetv1alpha1.ClusterSummary{
+					{Name: "f/b", Connected: "True", Reason: "Connected", Failed: 2, TopReason: "E"},
+					{Name: "f/a", Connected: "True", Reason: "Connected", Active: 2, Failed: 1, TopReason: "E"},
+				},
+			},
+		},
+		"active runs of members that are not observed are unknown, whatever is stored, and these members come first": {
+			members: []Member{
+				member("f/a", failed("x", "E", 1)),
+				lost(member("f/b", inPhase("Pending", "Running")...), metav1.ConditionUnknown, "Unreachable"),
+				lost(member("f/c", inPhase("Running", "Succeeded")...), metav1.ConditionFalse, "Forbidden"),
+				{Name: "f/d"},
+			},
+			want: fleetv1alpha1.AgentRunFleetStatusStatus{
+				Conditions: notReady("MembersNotObserved",
+					"3 of 4 members not observed: f/b (Unreachable), f/c (Forbidden), f/d (not tried yet)"),
+				Clusters: fleetv1alpha1.ClusterCounts{Total: 4, Observed: 1, Ratio: "1/4"},
+				Runs:     fleetv1alpha1.RunCounts{Succeeded: 1, Failed: 1, Unknown: 3},
+				Failures: []fleetv1alpha1.FleetFailureCount{{FailureCount: fleetv1alpha1.FailureCount{
+					Reason: "E", Current: 1, LastFailureTime: metaAt(1), LastRun: refIn("f/a", "x"),
+				}, Clusters: 1}},
+				LastFailureTime: metaAt(1),
+				ClusterSummaries: []fleetv1alpha1.ClusterSummary{
+					{Name: "f/b", Connected: "Unknown", Reason: "Unreachable", Unknown: 2},
+					{Name: "f/c", Connected: "False", Reason: "Forbidden", Unknown: 1},
+					{Name: "f/d", Connected: "Unknown"},
+					{Name: "f/a", Connected: "True", Reason: "Connected", Failed: 1, TopReason: "E"},
+				},
+			},
+		},
+		"recorded numbers are summed up where there are some": {
+			members: []Member{
+				recorded("f/a", fleetv1alpha1.FailureCount{Reason: "E", Current: 1, Total: ptr(5), LastHour: ptr(1), LastDay: ptr(2)}),
+				recorded("f/b", fleetv1alpha1.FailureCount{Reason: "E", Total: ptr(7)}),
+				recorded("f/c", fleetv1alpha1.FailureCount{Reason: "E", Current: 1}),
+			},
+			want: fleetv1alpha1.AgentRunFleetStatusStatus{
+				Conditions: []metav1.Condition{{
+					Type: "Ready", Status: metav1.ConditionTrue, Reason: "AllMembersObserved", Message: "3 of 3 members observed",
+				}},
+				Clusters: fleetv1alpha1.ClusterCounts{Total: 3, Observed: 3, Ratio: "3/3"},
+				Failures: []fleetv1alpha1.FleetFailureCount{{FailureCount: fleetv1alpha1.FailureCount{
+					Reason: "E", Current: 2, Total: ptr(12), LastHour: ptr(1), LastDay: ptr(2),
+				}, Clusters: 2}},
+				ClusterSummaries: []fleetv1alpha1.ClusterSummary{
+					{Name: "f/a", Connected: "True", Reason: "Connected", TopReason: "E"},
+					{Name: "f/b", Connected: "True", Reason: "Connected", TopReason: "E"},
+					{Name: "f/c", Connected: "True", Reason: "Connected", TopReason: "E"},
+				},
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Summary(tc.members)); diff != "" {
+				t.Errorf("Summary (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSummaryBoundsItsLists(t *testing.T) {
+	var members []Member
+	for i := range 70 {
+		m := member(fmt.Sprintf("f/%02d", i), failed("r", fmt.Sprintf("Reason%02d", i), i))
+		if i < 7 {
+			m = lost(m, metav1.ConditionUnknown, "Unreachable")
+		}
+		members = append(members, m)
+	}
+	got := Summary(members)
+	if len(got.ClusterSummaries) != fleetv1alpha1.MaxClusterSummaries || got.ClusterSummariesOmitted != 20 {
+		t.Errorf("%d members listed and %d left out, want 50 and 20", len(got.ClusterSummaries), got.ClusterSummariesOmitted)
+	}
+	if len(got.Failures) != fleetv1alpha1.MaxFailureReasons || got.Failures[0].Clusters != 31 || got.Failures[0].Current != 31 {
+		t.Errorf("%d reasons, the first %+v, want 40 and 31 failures in 31 members", len(got.Failures), got.Failures[0])
+	}
+	want := "7 of 70 members not observed: f/00 (Unreachable), f/01 (Unreachable), f/02 (Unreachable), " +
+		"f/03 (Unreachable), f/04 (Unreachable) and 2 more"
+	if diff := cmp.Diff(want, got.Conditions[0].Message); diff != "" {
+		t.Errorf("message (-want +got):\n%s", diff)
+	}
+}
+
+// TestSummaryEqualsARecount plays random histories and counts the fleet's runs anew,
+// without tally, after each.
+func TestSummaryEqualsARecount(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 500 {
+		var members []Member
+		want := map[string]int{}
+		for i := range rng.IntN(6) {
+			runs := play(rng)
+			m := member(fmt.Sprint("f/", i), runs...)
+			observed := rng.IntN(3) > 0
+			if !observed {
+				m = lost(m, metav1.ConditionUnknown, "Unreachable")
+			}
+			members = append(members, m)
+			recount(want, runs, observed)
+		}
+		summary := Summary(members)
+		if diff := cmp.Diff(want, numbers(summary)); diff != "" {
+			t.Fatalf("numbers (-recount +Summary):\n%s", diff)
+		}
+		rng.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+		if diff := cmp.Diff(summary, Summary(members)); diff != "" {
+			t.Fatalf("Summary depends on the order (-before +after):\n%s", diff)
+		}
+	}
+}
+
+// play is a history of runs that are created, move on and are deleted; names are
+// used again.
+func play(rng *rand.Rand) []Run {
+	runs := map[string]Run{}
+	for range rng.IntN(60) {
+		name := fmt.Sprint("r", rng.IntN(12))
+		run, exists := runs[name]
+		switch {
+		case !exists:
+			runs[name] = Run{Namespace: "ns", Name: name, Phase: agentv1alpha1.AgentRunPending}
+		case run.Phase == agentv1alpha1.AgentRunFailed || run.Phase == agentv1alpha1.AgentRunSucceeded:
+			delete(runs, name)
+		default:
+			run.Phase = []agentv1alpha1.AgentRunPhase{"Running", "Succeeded", "Failed"}[rng.IntN(3)]
+			if run.failed() {
+				run.Reason, run.Completed = fmt.Sprint("Reason", rng.IntN(4)), at(rng.IntN(9))
+			}
+			runs[name] = run
+		}
+	}
+	var out []Run
+	for _, run := range runs {
+		out = append(out, run)
+	}
+	return out
+}
+
+func recount(into map[string]int, runs []Run, observed bool) {
+	for _, run := range runs {
+		switch {
+		case run.Phase == "Failed":
+			into[run.Reason]++
+			into["Failed"]++
+		case run.Phase == "Succeeded" || observed:
+			into[string(run.Phase)]++
+		default:
+			into["Unknown"]++
+		}
+	}
+}
+
+func numbers(s fleetv1alpha1.AgentRunFleetStatusStatus) map[string]int {
+	all := map[string]int{
+		"Pending": int(s.Runs.Pending), "Running": int(s.Runs.Running), "Succeeded": int(s.Runs.Succeeded),
+		"Failed": int(s.Runs.Failed), "Unknown": int(s.Runs.Unknown),
+	}
+	for _, f := range s.Failures {
+		all[f.Reason] += int(f.Current)
+	}
+	for key, n := range all {
+		if n == 0 {
+			delete(all, key)
+		}
+	}
+	return all
+}
+
+func recorded(name string, f fleetv1alpha1.FailureCount) Member {
+	m := member(name)
+	m.Status.Failures = []fleetv1alpha1.FailureCount{f}
+	return m
+}
+
+func ptr(n int64) *int64 { return &n }

@@ -1,0 +1,108 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package tally
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+)
+
+// sums adds failures up by reason. The order of the additions does not matter.
+type sums map[string]*sum
+
+type sum struct {
+	fleetv1alpha1.FailureCount
+	clusters sets.Set[string]
+}
+
+// add adds failures of one reason in one member.
+func (s sums) add(cluster string, f fleetv1alpha1.FailureCount) {
+	reason := Bounded(f.Reason)
+	if s[reason] == nil {
+		s[reason] = &sum{clusters: sets.New[string]()}
+		s[reason].Reason = reason
+	}
+	s[reason].merge(f)
+	if f.Current > 0 {
+		s[reason].clusters.Insert(cluster)
+	}
+}
+
+// bounded returns the sums, most first, ties by reason. Where there are more than
+// MaxFailureReasons, those with the fewest are summed under ReasonOther.
+func (s sums) bounded() []*sum {
+	all := slices.SortedFunc(maps.Values(s), mostFirst)
+	if len(all) <= fleetv1alpha1.MaxFailureReasons {
+		return all
+	}
+	other := &sum{clusters: sets.New[string]()}
+	other.Reason = fleetv1alpha1.ReasonOther
+	kept := []*sum{other}
+	for _, one := range all {
+		if one.Reason != fleetv1alpha1.ReasonOther && len(kept) < fleetv1alpha1.MaxFailureReasons {
+			kept = append(kept, one)
+			continue
+		}
+		other.merge(one.FailureCount)
+		other.clusters = other.clusters.Union(one.clusters)
+	}
+	slices.SortFunc(kept, mostFirst)
+	return kept
+}
+
+// merge adds the numbers of f, and takes its last run when it is the later one.
+func (s *sum) merge(f fleetv1alpha1.FailureCount) {
+	s.Current += f.Current
+	s.Total = addRecorded(s.Total, f.Total)
+	s.LastHour = addRecorded(s.LastHour, f.LastHour)
+	s.LastDay = addRecorded(s.LastDay, f.LastDay)
+	if laterRun(f, s.FailureCount) {
+		s.LastFailureTime, s.LastRun = f.LastFailureTime, f.LastRun
+	}
+}
+
+// addRecorded adds what is on record; nil is nothing on record.
+func addRecorded(a, b *int64) *int64 {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	total := *a + *b
+	return &total
+}
+
+// laterRun says whether a's last run shall stand rather than b's. Of two at the same
+// time it is the one that comes first by name, so that any order gives the same.
+func laterRun(a, b fleetv1alpha1.FailureCount) bool {
+	if a.LastRun == nil || b.LastRun == nil {
+		return b.LastRun == nil
+	}
+	return cmp.Or(
+		compareTimes(b.LastFailureTime, a.LastFailureTime),
+		cmp.Compare(a.LastRun.Cluster, b.LastRun.Cluster),
+		cmp.Compare(a.LastRun.Namespace, b.LastRun.Namespace),
+		cmp.Compare(a.LastRun.Name, b.LastRun.Name),
+	) < 0
+}
+
+func mostFirst(a, b *sum) int {
+	return cmp.Or(cmp.Compare(b.Current, a.Current), cmp.Compare(a.Reason, b.Reason))
+}
