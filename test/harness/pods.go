@@ -1,0 +1,46 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package harness
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// CreatePod creates a pod and then, as kubelet would, its status, which a create
+// alone drops. On return the pod is as stored.
+func (cp *ControlPlane) CreatePod(ctx context.Context, pod *corev1.Pod) error {
+	status := *pod.Status.DeepCopy()
+	if err := cp.Client.Create(ctx, pod); err != nil {
+		return fmt.Errorf("creating Pod %s in %q: %w", client.ObjectKeyFromObject(pod), cp.Name, err)
+	}
+	pod.Status = status
+	return cp.SetPodStatus(ctx, pod)
+}
+
+// SetPodStatus plays kubelet: the stored pod's status becomes the given pod's,
+// whatever its resource version. On return the pod is as stored.
+func (cp *ControlPlane) SetPodStatus(ctx context.Context, pod *corev1.Pod) error {
+	pod.ResourceVersion = "" // kubelet's word is the last
+	if err := cp.Client.Status().Update(ctx, pod); err != nil {
+		return fmt.Errorf("writing the status of Pod %s in %q: %w", client.ObjectKeyFromObject(pod), cp.Name, err)
+	}
+	return nil
+}
