@@ -19,9 +19,11 @@ package harness
 import (
 	"context"
 	"fmt"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -41,23 +43,54 @@ func (cp *ControlPlane) AddUser(name string, groups ...string) (*rest.Config, er
 }
 
 // ServiceAccount makes a ServiceAccount, its namespace too where there is none,
-// and a token that is good for an hour.
+// and has a token issued that is good for an hour.
 func (cp *ControlPlane) ServiceAccount(ctx context.Context, namespace, name string) (*rest.Config, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	if err := cp.EnsureNamespace(ctx, namespace); err != nil {
+	account, err := cp.ensureServiceAccount(ctx, namespace, name)
+	if err != nil {
 		return nil, err
-	}
-	if err := client.IgnoreAlreadyExists(cp.Client.Create(ctx, account)); err != nil {
-		return nil, fmt.Errorf("creating ServiceAccount %s/%s in %q: %w", namespace, name, cp.Name, err)
 	}
 	token := &authenticationv1.TokenRequest{}
 	if err := cp.Client.SubResource("token").Create(ctx, account, token); err != nil {
 		return nil, fmt.Errorf("requesting a token of ServiceAccount %s/%s in %q: %w", namespace, name, cp.Name, err)
 	}
-	config := rest.AnonymousClientConfig(unlimited(cp.Config))
+	return cp.withToken(token.Status.Token), nil
+}
+
+// ServiceAccountUntil is ServiceAccount with a token that expires at a given time,
+// which may be past.
+func (cp *ControlPlane) ServiceAccountUntil(ctx context.Context, namespace, name string, expires time.Time) (*rest.Config, error) {
+	account, err := cp.ensureServiceAccount(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	token, err := cp.signToken(cp.tokenClaims(namespace, name, string(account.UID), expires))
+	if err != nil {
+		return nil, fmt.Errorf("signing a token of ServiceAccount %s/%s in %q: %w", namespace, name, cp.Name, err)
+	}
+	return cp.withToken(token), nil
+}
+
+func (cp *ControlPlane) ensureServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	if err := cp.EnsureNamespace(ctx, namespace); err != nil {
+		return nil, err
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	err := cp.Client.Create(ctx, account)
+	if apierrors.IsAlreadyExists(err) {
+		err = cp.Client.Get(ctx, client.ObjectKeyFromObject(account), account)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ensuring ServiceAccount %s/%s in %q: %w", namespace, name, cp.Name, err)
+	}
+	return account, nil
+}
+
+// withToken is the config of whoever has the token.
+func (cp *ControlPlane) withToken(token string) *rest.Config {
+	config := rest.AnonymousClientConfig(cp.Config)
 	config.UserAgent = ""
-	config.BearerToken = token.Status.Token
-	return config, nil
+	config.BearerToken = token
+	return config
 }
 
 // EnsureNamespace makes a namespace unless it exists.
