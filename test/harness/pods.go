@@ -19,10 +19,30 @@ package harness
 import (
 	"context"
 	"fmt"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 )
+
+// CreateRun creates a run and then its status, which a create alone drops. On
+// return the run is as stored.
+func (cp *ControlPlane) CreateRun(ctx context.Context, run *agentv1alpha1.AgentRun) error {
+	status := *run.Status.DeepCopy()
+	if err := cp.Client.Create(ctx, run); err != nil {
+		return fmt.Errorf("creating AgentRun %s in %q: %w", client.ObjectKeyFromObject(run), cp.Name, err)
+	}
+	if reflect.ValueOf(status).IsZero() {
+		return nil
+	}
+	run.Status = status
+	if err := cp.Client.Status().Update(ctx, run); err != nil {
+		return fmt.Errorf("writing the status of AgentRun %s in %q: %w", client.ObjectKeyFromObject(run), cp.Name, err)
+	}
+	return nil
+}
 
 // CreatePod creates a pod and then, as kubelet would, its status, which a create
 // alone drops. On return the pod is as stored.
