@@ -1,0 +1,169 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"flag"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/konveyor/agentrun-fleet/fleet/startup"
+)
+
+// options are the manager's flags.
+type options struct {
+	// startupDeadline is the default for runs whose spec names none; 0 disables it.
+	startupDeadline time.Duration
+	// fatalReasons are waiting reasons, each with an optional grace: Reason or Reason=1m.
+	fatalReasons []string
+	// secretNamespaces are where kubeconfig Secrets are looked for; empty means all.
+	secretNamespaces []string
+	metricsAddr      string
+	probeAddr        string
+	// memberQPS and memberBurst bound the requests to each member.
+	memberQPS               float32
+	memberBurst             int
+	maxConcurrentReconciles int
+	zap                     zap.Options
+}
+
+func newOptions() *options {
+	return &options{
+		fatalReasons:            defaultFatalReasons(),
+		metricsAddr:             ":8080",
+		probeAddr:               ":8081",
+		memberQPS:               50,
+		memberBurst:             100,
+		maxConcurrentReconciles: 10,
+		zap:                     zap.Options{TimeEncoder: zapcore.RFC3339NanoTimeEncoder},
+	}
+}
+
+func defaultFatalReasons() []string {
+	var reasons []string
+	for reason := range startup.DefaultFatal() {
+		reasons = append(reasons, reason)
+	}
+	slices.Sort(reasons)
+	return reasons
+}
+
+// AddFlags binds the options to fs.
+func (o *options) AddFlags(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.startupDeadline, "agentrun-startup-deadline", o.startupDeadline,
+		"How long an AgentRun whose spec.startupDeadlineSeconds is not set may take until its pod runs, for example 10m. 0 disables the deadline.")
+	fs.StringSliceVar(&o.fatalReasons, "fatal-waiting-reasons", o.fatalReasons,
+		"Container waiting reasons that fail an AgentRun: Reason fails it at once, Reason=grace (for example ImagePullBackOff=2m) when the reason has stood for the grace. docs/reasons.md lists what kubelet reports.")
+	fs.StringSliceVar(&o.secretNamespaces, "kubeconfig-secret-namespaces", o.secretNamespaces,
+		"Namespaces of the hub in which kubeconfig Secrets of member clusters are looked for. Empty means all.")
+	fs.StringVar(&o.metricsAddr, "metrics-bind-address", o.metricsAddr, "Address that serves /metrics. 0 disables it.")
+	fs.StringVar(&o.probeAddr, "health-probe-bind-address", o.probeAddr, "Address that serves /healthz and /readyz. 0 disables it.")
+	fs.Float32Var(&o.memberQPS, "member-qps", o.memberQPS, "Requests a second to each member cluster, on average.")
+	fs.IntVar(&o.memberBurst, "member-burst", o.memberBurst, "Requests to each member cluster that may exceed --member-qps for a moment.")
+	fs.IntVar(&o.maxConcurrentReconciles, "max-concurrent-reconciles", o.maxConcurrentReconciles,
+		"How many AgentRuns are worked on at a time, over all member clusters.")
+
+	gofs := flag.NewFlagSet("", flag.ContinueOnError)
+	config.RegisterFlags(gofs)
+	o.zap.BindFlags(gofs)
+	fs.AddGoFlagSet(gofs)
+}
+
+// Validate returns what is wrong with the options, a line for each flag.
+func (o *options) Validate() field.ErrorList {
+	var errs field.ErrorList
+	if o.startupDeadline < 0 {
+		errs = append(errs, field.Invalid(flagPath("agentrun-startup-deadline"), o.startupDeadline.String(), "must not be negative; 0 disables the deadline"))
+	}
+	_, reasonErrs := parseFatalReasons(o.fatalReasons)
+	errs = append(errs, reasonErrs...)
+	for _, ns := range o.secretNamespaces {
+		for _, msg := range validation.IsDNS1123Label(ns) {
+			errs = append(errs, field.Invalid(flagPath("kubeconfig-secret-namespaces"), ns, msg))
+		}
+	}
+	if o.memberQPS <= 0 {
+		errs = append(errs, field.Invalid(flagPath("member-qps"), o.memberQPS, "must be greater than 0"))
+	}
+	if o.memberBurst < 1 {
+		errs = append(errs, field.Invalid(flagPath("member-burst"), o.memberBurst, "must be at least 1"))
+	}
+	if o.maxConcurrentReconciles < 1 {
+		errs = append(errs, field.Invalid(flagPath("max-concurrent-reconciles"), o.maxConcurrentReconciles, "must be at least 1"))
+	}
+	return errs
+}
+
+func flagPath(name string) *field.Path {
+	return field.NewPath("--" + name)
+}
+
+// policy returns what the flags say of startup. The options must be valid.
+func (o *options) policy() startup.Policy {
+	fatal, _ := parseFatalReasons(o.fatalReasons)
+	return startup.Policy{Deadline: o.startupDeadline, Fatal: fatal}
+}
+
+var reasonPattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
+
+// inProgress are waiting reasons that every healthy pod shows.
+var inProgress = []string{"ContainerCreating", "PodInitializing"}
+
+func parseFatalReasons(flags []string) (map[string]time.Duration, field.ErrorList) {
+	var errs field.ErrorList
+	path := flagPath("fatal-waiting-reasons")
+	fatal := make(map[string]time.Duration, len(flags))
+	for _, value := range flags {
+		reason, grace, hasGrace := strings.Cut(value, "=")
+		switch {
+		case !reasonPattern.MatchString(reason):
+			errs = append(errs, field.Invalid(path, value, "must be a waiting reason as kubelet spells it, such as ImagePullBackOff, or Reason=grace"))
+			continue
+		case slices.Contains(inProgress, reason):
+			errs = append(errs, field.Invalid(path, value, "every starting pod waits on it; use --agentrun-startup-deadline to bound startup"))
+			continue
+		case reason == startup.ReasonErrImagePull:
+			errs = append(errs, field.Invalid(path, value, "a first failed pull is retried by kubelet; use ImagePullBackOff, whose grace counts from the first ErrImagePull"))
+			continue
+		}
+		if _, twice := fatal[reason]; twice {
+			errs = append(errs, field.Duplicate(path, reason))
+			continue
+		}
+		fatal[reason] = 0
+		if !hasGrace {
+			continue
+		}
+		d, err := time.ParseDuration(grace)
+		if err != nil || d < 0 {
+			errs = append(errs, field.Invalid(path, value, fmt.Sprintf("grace %q must be a duration of 0 or more, such as 90s or 2m", grace)))
+			continue
+		}
+		fatal[reason] = d
+	}
+	return fatal, errs
+}

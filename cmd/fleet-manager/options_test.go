@@ -1,0 +1,122 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+
+	"github.com/konveyor/agentrun-fleet/fleet/startup"
+)
+
+func TestOptions(t *testing.T) {
+	cases := map[string]struct {
+		args       []string
+		wantErrs   []string // parts of each error, in order
+		wantPolicy startup.Policy
+	}{
+		"without flags the four fatal reasons fail at once and there is no deadline": {
+			wantPolicy: startup.Policy{Fatal: map[string]time.Duration{
+				"ImagePullBackOff": 0, "InvalidImageName": 0, "CreateContainerConfigError": 0, "CrashLoopBackOff": 0,
+			}},
+		},
+		"a deadline and reasons with and without grace": {
+			args: []string{"--agentrun-startup-deadline=10m", "--fatal-waiting-reasons=ImagePullBackOff=2m,InvalidImageName,ErrImageNeverPull=0s"},
+			wantPolicy: startup.Policy{Deadline: 10 * time.Minute, Fatal: map[string]time.Duration{
+				"ImagePullBackOff": 2 * time.Minute, "InvalidImageName": 0, "ErrImageNeverPull": 0,
+			}},
+		},
+		"no fatal reasons at all leaves only the deadline": {
+			args:       []string{"--fatal-waiting-reasons=", "--agentrun-startup-deadline=1m"},
+			wantPolicy: startup.Policy{Deadline: time.Minute, Fatal: map[string]time.Duration{}},
+		},
+		"a negative deadline is refused": {
+			args:     []string{"--agentrun-startup-deadline=-1s"},
+			wantErrs: []string{"--agentrun-startup-deadline: Invalid value: \"-1s\": must not be negative"},
+		},
+		"a reason that is no CamelCase word is refused": {
+			args:     []string{"--fatal-waiting-reasons=image pull"},
+			wantErrs: []string{"--fatal-waiting-reasons: Invalid value: \"image pull\""},
+		},
+		"a reason that every starting pod shows is refused": {
+			args:     []string{"--fatal-waiting-reasons=ContainerCreating,PodInitializing=1h"},
+			wantErrs: []string{"ContainerCreating", "PodInitializing=1h"},
+		},
+		"ErrImagePull is refused in favour of ImagePullBackOff": {
+			args:     []string{"--fatal-waiting-reasons=ErrImagePull=1m"},
+			wantErrs: []string{"use ImagePullBackOff"},
+		},
+		"a grace that is no duration, or negative, is refused": {
+			args:     []string{"--fatal-waiting-reasons=ImagePullBackOff=soon,CrashLoopBackOff=-1s"},
+			wantErrs: []string{`grace "soon"`, `grace "-1s"`},
+		},
+		"the same reason twice is refused": {
+			args:     []string{"--fatal-waiting-reasons=CrashLoopBackOff,CrashLoopBackOff=1m"},
+			wantErrs: []string{"Duplicate value: \"CrashLoopBackOff\""},
+		},
+		"every bad number is named": {
+			args:     []string{"--member-qps=0", "--member-burst=0", "--max-concurrent-reconciles=0"},
+			wantErrs: []string{"--member-qps", "--member-burst", "--max-concurrent-reconciles"},
+		},
+		"a namespace that cannot exist is refused": {
+			args:     []string{"--kubeconfig-secret-namespaces=clusters,Not_A_Namespace"},
+			wantErrs: []string{"--kubeconfig-secret-namespaces: Invalid value: \"Not_A_Namespace\""},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := newOptions()
+			fs := pflag.NewFlagSet("fleet-manager", pflag.ContinueOnError)
+			o.AddFlags(fs)
+			if err := fs.Parse(tc.args); err != nil {
+				t.Fatalf("Parse(%q): %v", tc.args, err)
+			}
+			errs := o.Validate()
+			if len(errs) != len(tc.wantErrs) {
+				t.Fatalf("Validate() = %v, want %d errors", errs, len(tc.wantErrs))
+			}
+			for i, want := range tc.wantErrs {
+				if !strings.Contains(errs[i].Error(), want) {
+					t.Errorf("error %d = %q, want it to contain %q", i, errs[i], want)
+				}
+			}
+			if len(errs) > 0 {
+				return
+			}
+			if diff := cmp.Diff(tc.wantPolicy, o.policy()); diff != "" {
+				t.Errorf("policy (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEveryFlagHasUsage(t *testing.T) {
+	fs := pflag.NewFlagSet("fleet-manager", pflag.ContinueOnError)
+	newOptions().AddFlags(fs)
+	for _, name := range []string{
+		"agentrun-startup-deadline", "fatal-waiting-reasons", "kubeconfig", "kubeconfig-secret-namespaces", "metrics-bind-address",
+		"health-probe-bind-address", "member-qps", "member-burst", "max-concurrent-reconciles", "zap-log-level", "zap-encoder",
+	} {
+		if f := fs.Lookup(name); f == nil || f.Usage == "" {
+			t.Errorf("flag --%s: missing, or without usage", name)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package agentrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/discovery"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+)
+
+// sandboxPodLabel is on every pod that the agent-sandbox controller made or adopted.
+// Source: agent-sandbox v0.4.6, controllers/sandbox_controller.go.
+const sandboxPodLabel = "agents.x-k8s.io/sandbox-name-hash"
+
+// sandboxGroup is the API group of Sandboxes.
+const sandboxGroup = "agents.x-k8s.io"
+
+// sandboxVersions are the versions of Sandbox that are understood, best first.
+var sandboxVersions = []string{"v1beta1", "v1alpha1"}
+
+// Index fields of a member's cache.
+const (
+	indexRunLabel    = "run-label"    // pods by the run their label names
+	indexOwner       = "owner"        // pods and Sandboxes by their controller's UID
+	indexSandboxName = "sandbox-name" // runs by status.sandboxName
+)
+
+// memberScheme and memberMapper are shared by all members: a discovered RESTMapper
+// costs more than the rest of an idle member together.
+var (
+	memberScheme = newScheme()
+	memberMapper = newMapper()
+)
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(corev1.AddToScheme(s))
+	utilruntime.Must(agentv1alpha1.AddToScheme(s))
+	return s
+}
+
+func newMapper() meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(nil)
+	m.Add(agentv1alpha1.GroupVersion.WithKind("AgentRun"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	for _, v := range sandboxVersions {
+		m.AddSpecific(
+			schema.GroupVersionKind{Group: sandboxGroup, Version: v, Kind: "Sandbox"},
+			schema.GroupVersionResource{Group: sandboxGroup, Version: v, Resource: "sandboxes"},
+			schema.GroupVersionResource{Group: sandboxGroup, Version: v, Resource: "sandbox"},
+			meta.RESTScopeNamespace)
+	}
+	return m
+}
+
+// NewCluster returns a cluster for the member at cfg, with its informers asked for
+// but not started. opts carry the HTTP clients; everything else is set here. It asks
+// the member once which version of Sandbox it serves; none is fine.
+func NewCluster(ctx context.Context, cfg *rest.Config, opts ...cluster.Option) (cluster.Cluster, error) {
+	httpClient, err := httpClientOf(cfg, opts)
+	if err != nil {
+		return nil, err
+	}
+	served, err := servedSandbox(ctx, cfg, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the served versions of %s: %w", sandboxGroup, err)
+	}
+	if served != nil {
+		if err := mayWatchSandboxes(ctx, cfg, httpClient); err != nil {
+			return nil, err
+		}
+	}
+	cl, err := cluster.New(cfg, append(opts, func(o *cluster.Options) {
+		o.Scheme = memberScheme
+		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return memberMapper, nil }
+		o.Client.Cache = &client.CacheOptions{Unstructured: true}
+		o.NewCache = func(cfg *rest.Config, opts cache.Options) (cache.Cache, error) {
+			return newMemberCache(cfg, opts, served)
+		}
+	})...)
+	if err != nil {
+		return nil, err
+	}
+	return cl, cacheOf(cl).prepare(ctx)
+}
+
+// httpClientOf returns the client for calls that opts carry, or one made from cfg.
+func httpClientOf(cfg *rest.Config, opts []cluster.Option) (*http.Client, error) {
+	var o cluster.Options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.HTTPClient != nil {
+		return o.HTTPClient, nil
+	}
+	return rest.HTTPClientFor(cfg)
+}
+
+// mayWatchSandboxes refuses a member that serves Sandboxes and lets nobody of ours see
+// them: its cache would never sync, and nothing would say why.
+func mayWatchSandboxes(ctx context.Context, cfg *rest.Config, httpClient *http.Client) error {
+	reviews, err := authorizationclient.NewForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return err
+	}
+	for _, verb := range []string{"list", "watch"} {
+		review, err := reviews.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Group: sandboxGroup, Resource: "sandboxes", Verb: verb,
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("asking whether %s of sandboxes.%s is allowed: %w", verb, sandboxGroup, err)
+		}
+		if !review.Status.Allowed {
+			return apierrors.NewForbidden(schema.GroupResource{Group: sandboxGroup, Resource: "sandboxes"}, "",
+				fmt.Errorf("the member serves Sandboxes but the kubeconfig may not %s them; grant it, for example with config/member", verb))
+		}
+	}
+	return nil
+}
+
+// servedSandbox returns the version of Sandbox to use, or nil when the member serves
+// none that is understood.
+func servedSandbox(ctx context.Context, cfg *rest.Config, httpClient *http.Client) (*schema.GroupVersionKind, error) {
+	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, httpClient)
+	if err != nil {
+		return nil, err
+	}
+	group := &metav1.APIGroup{}
+	err = dc.RESTClient().Get().AbsPath("/apis/" + sandboxGroup).Do(ctx).Into(group)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, want := range sandboxVersions {
+		for _, v := range group.Versions {
+			if v.Version == want {
+				return &schema.GroupVersionKind{Group: sandboxGroup, Version: want, Kind: "Sandbox"}, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// memberCache is a member's cache. A cache selects the pods it holds by one label
+// selector, and no selector says "labelled as a run's or made by a Sandbox", so the
+// latter live in a second cache.
+type memberCache struct {
+	cache.Cache
+	// sandbox is the served kind of Sandbox; nil when there is none, and then
+	// sandboxPods is nil too.
+	sandbox     *schema.GroupVersionKind
+	sandboxPods cache.Cache
+}
+
+func cacheOf(cl cluster.Cluster) *memberCache {
+	return cl.GetCache().(*memberCache)
+}
+
+func newMemberCache(cfg *rest.Config, opts cache.Options, served *schema.GroupVersionKind) (*memberCache, error) {
+	opts.ReaderFailOnMissingInformer = true
+	opts.ByObject = map[client.Object]cache.ByObject{
+		&agentv1alpha1.AgentRun{}: {Transform: stripRun},
+		&corev1.Pod{}:             {Transform: stripPod, Label: selector(agentv1alpha1.AgentRunLabel, selection.Exists)},
+	}
+	if served != nil {
+		opts.ByObject[newSandbox(*served)] = cache.ByObject{Transform: stripSandbox}
+	}
+	main, err := cache.New(cfg, opts)
+	if err != nil {
+		return nil, err
+	}
+	m := &memberCache{Cache: main, sandbox: served}
+	if served == nil {
+		return m, nil
+	}
+	opts.ByObject = map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {Transform: stripPod, Label: selector(sandboxPodLabel, selection.Exists).
+			Add(requirement(agentv1alpha1.AgentRunLabel, selection.DoesNotExist))},
+	}
+	m.sandboxPods, err = cache.New(cfg, opts)
+	return m, err
+}
+
+func newSandbox(gvk schema.GroupVersionKind) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(gvk)
+	return u
+}
+
+func selector(label string, op selection.Operator) labels.Selector {
+	return labels.NewSelector().Add(requirement(label, op))
+}
+
+func requirement(label string, op selection.Operator) labels.Requirement {
+	r, err := labels.NewRequirement(label, op, nil)
+	utilruntime.Must(err)
+	return *r
+}
+
+// prepare asks for every informer and index, so that the cache is whole once it has
+// synced.
+func (m *memberCache) prepare(ctx context.Context) error {
+	err := errors.Join(
+		m.informer(ctx, m.Cache, &agentv1alpha1.AgentRun{}, indexSandboxName, func(o client.Object) []string {
+			return nonEmpty(o.(*agentv1alpha1.AgentRun).Status.SandboxName)
+		}),
+		m.informer(ctx, m.Cache, &corev1.Pod{}, indexRunLabel, func(o client.Object) []string {
+			return nonEmpty(o.GetLabels()[agentv1alpha1.AgentRunLabel])
+		}),
+		m.IndexField(ctx, &corev1.Pod{}, indexOwner, ownerUID),
+	)
+	if m.sandbox == nil {
+		return err
+	}
+	return errors.Join(err,
+		m.informer(ctx, m.Cache, newSandbox(*m.sandbox), indexOwner, ownerUID),
+		m.informer(ctx, m.sandboxPods, &corev1.Pod{}, indexOwner, ownerUID),
+	)
+}
+
+func (m *memberCache) informer(ctx context.Context, c cache.Cache, obj client.Object, field string, extract client.IndexerFunc) error {
+	if _, err := c.GetInformer(ctx, obj, cache.BlockUntilSynced(false)); err != nil {
+		return err
+	}
+	return c.IndexField(ctx, obj, field, extract)
+}
+
+func ownerUID(o client.Object) []string {
+	if owner := metav1.GetControllerOf(o); owner != nil {
+		return []string{string(owner.UID)}
+	}
+	return nil
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
+}
+
+// Start runs both caches until ctx ends.
+func (m *memberCache) Start(ctx context.Context) error {
+	if m.sandboxPods == nil {
+		return m.Cache.Start(ctx)
+	}
+	second := make(chan error, 1)
+	go func() { second <- m.sandboxPods.Start(ctx) }()
+	err := m.Cache.Start(ctx)
+	return errors.Join(err, <-second)
+}
+
+// WaitForCacheSync waits for both caches.
+func (m *memberCache) WaitForCacheSync(ctx context.Context) bool {
+	return m.Cache.WaitForCacheSync(ctx) && (m.sandboxPods == nil || m.sandboxPods.WaitForCacheSync(ctx))
+}
+
+// RequiredResources are what a member must serve.
+func RequiredResources() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{agentv1alpha1.GroupVersion.WithResource("agentruns")}
+}
+
+// RequiredAccess is what a member's kubeconfig must allow for runs to be observed and
+// failed. Sandboxes and Events are not among it: without them the rest works.
+func RequiredAccess() []authorizationv1.ResourceAttributes {
+	var attributes []authorizationv1.ResourceAttributes
+	add := func(group, resource, subresource string, verbs ...string) {
+		for _, verb := range verbs {
+			attributes = append(attributes, authorizationv1.ResourceAttributes{
+				Group: group, Resource: resource, Subresource: subresource, Verb: verb,
+			})
+		}
+	}
+	add(agentv1alpha1.GroupVersion.Group, "agentruns", "", "get", "list", "watch")
+	add(agentv1alpha1.GroupVersion.Group, "agentruns", "status", "patch")
+	add("", "pods", "", "list", "watch")
+	return attributes
+}

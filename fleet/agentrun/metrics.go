@@ -1,0 +1,86 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package agentrun
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	"github.com/konveyor/agentrun-fleet/fleet/tally"
+)
+
+var (
+	failures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "agentrunfleet_failures_total",
+		Help: "AgentRuns that this manager failed, by member cluster and reason. Reasons that are no CamelCase word count as Other.",
+	}, []string{"cluster", "reason"})
+
+	failFast = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "agentrunfleet_fail_fast_seconds",
+		Help:    "Time from seeing kubelet's status on a pod to the AgentRun's Failed status being stored, in seconds.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
+	})
+)
+
+func init() {
+	metrics.Registry.MustRegister(failures, failFast)
+}
+
+// ForgetMember deletes the metric series of a member that is gone.
+func ForgetMember(name multicluster.ClusterName) {
+	failures.DeletePartialMatch(prometheus.Labels{"cluster": name.String()})
+}
+
+func observeFailure(name multicluster.ClusterName, reason string, seenAt, now time.Time) {
+	failures.WithLabelValues(name.String(), tally.Bounded(reason)).Inc()
+	if !seenAt.IsZero() {
+		failFast.Observe(now.Sub(seenAt).Seconds())
+	}
+}
+
+// firstSeen remembers when the pod event behind a queued request was seen. An entry
+// lives as long as its request is queued, so that there are never more than the queue
+// holds.
+type firstSeen struct {
+	mu sync.Mutex
+	at map[mcreconcile.Request]time.Time
+}
+
+func newFirstSeen() *firstSeen {
+	return &firstSeen{at: map[mcreconcile.Request]time.Time{}}
+}
+
+func (f *firstSeen) mark(req mcreconcile.Request, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.at[req]; !ok {
+		f.at[req] = now
+	}
+}
+
+func (f *firstSeen) take(req mcreconcile.Request) time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := f.at[req]
+	delete(f.at, req)
+	return at
+}

@@ -1,0 +1,149 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package agentrun
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+)
+
+// The transforms below strip what enters a member's cache to what is read. A run's
+// spec can be large (env, instructions) and a pod is mostly spec; neither is needed.
+// Status patches are computed from two copies of the stripped object and so never
+// touch what was dropped.
+
+func stripRun(o any) (any, error) {
+	run, ok := o.(*agentv1alpha1.AgentRun)
+	if !ok {
+		return o, nil
+	}
+	run.ManagedFields, run.Annotations = nil, nil
+	run.Spec = agentv1alpha1.AgentRunSpec{
+		AgentRef:                run.Spec.AgentRef,
+		StartupDeadlineSeconds:  run.Spec.StartupDeadlineSeconds,
+		TTLSecondsAfterFinished: run.Spec.TTLSecondsAfterFinished,
+	}
+	return run, nil
+}
+
+func stripPod(o any) (any, error) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
+	}
+	meta := metav1.ObjectMeta{
+		Name:                       pod.Name,
+		Namespace:                  pod.Namespace,
+		UID:                        pod.UID,
+		ResourceVersion:            pod.ResourceVersion,
+		CreationTimestamp:          pod.CreationTimestamp,
+		DeletionTimestamp:          pod.DeletionTimestamp,
+		DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds,
+		OwnerReferences:            pod.OwnerReferences,
+	}
+	if run, ok := pod.Labels[agentv1alpha1.AgentRunLabel]; ok {
+		meta.Labels = map[string]string{agentv1alpha1.AgentRunLabel: run}
+	}
+	return &corev1.Pod{
+		ObjectMeta: meta,
+		Spec: corev1.PodSpec{
+			NodeName:       pod.Spec.NodeName,
+			RestartPolicy:  pod.Spec.RestartPolicy,
+			InitContainers: stripContainers(pod.Spec.InitContainers),
+			Containers:     stripContainers(pod.Spec.Containers),
+			Volumes:        imageVolumes(pod.Spec.Volumes),
+		},
+		Status: corev1.PodStatus{
+			Phase:                 pod.Status.Phase,
+			Reason:                pod.Status.Reason,
+			Message:               pod.Status.Message,
+			Conditions:            stripConditions(pod.Status.Conditions),
+			InitContainerStatuses: stripStatuses(pod.Status.InitContainerStatuses),
+			ContainerStatuses:     stripStatuses(pod.Status.ContainerStatuses),
+		},
+	}, nil
+}
+
+func stripContainers(containers []corev1.Container) []corev1.Container {
+	out := make([]corev1.Container, len(containers))
+	for i := range containers {
+		c := &containers[i]
+		out[i] = corev1.Container{Name: c.Name, Image: c.Image, RestartPolicy: c.RestartPolicy}
+		for _, m := range c.VolumeMounts {
+			out[i].VolumeMounts = append(out[i].VolumeMounts, corev1.VolumeMount{Name: m.Name})
+		}
+	}
+	return out
+}
+
+func imageVolumes(volumes []corev1.Volume) []corev1.Volume {
+	var out []corev1.Volume
+	for i := range volumes {
+		if volumes[i].Image != nil {
+			out = append(out, corev1.Volume{Name: volumes[i].Name, VolumeSource: corev1.VolumeSource{Image: volumes[i].Image}})
+		}
+	}
+	return out
+}
+
+// stripConditions keeps the conditions that fleet/startup reads.
+func stripConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
+	var out []corev1.PodCondition
+	for _, c := range conditions {
+		switch c.Type {
+		case corev1.PodScheduled, corev1.PodReadyToStartContainers, corev1.DisruptionTarget:
+			out = append(out, corev1.PodCondition{
+				Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message, LastTransitionTime: c.LastTransitionTime,
+			})
+		}
+	}
+	return out
+}
+
+func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+	out := make([]corev1.ContainerStatus, len(statuses))
+	for i := range statuses {
+		s := &statuses[i]
+		out[i] = corev1.ContainerStatus{Name: s.Name, State: s.State, LastTerminationState: s.LastTerminationState}
+	}
+	return out
+}
+
+func stripSandbox(o any) (any, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return o, nil
+	}
+	out := newSandbox(u.GroupVersionKind())
+	out.SetName(u.GetName())
+	out.SetNamespace(u.GetNamespace())
+	out.SetUID(u.GetUID())
+	out.SetResourceVersion(u.GetResourceVersion())
+	out.SetCreationTimestamp(u.GetCreationTimestamp())
+	out.SetDeletionTimestamp(u.GetDeletionTimestamp())
+	out.SetOwnerReferences(u.GetOwnerReferences())
+	if t, found, _ := unstructured.NestedString(u.Object, "spec", "shutdownTime"); found {
+		_ = unstructured.SetNestedField(out.Object, t, "spec", "shutdownTime")
+	}
+	if conditions, found, _ := unstructured.NestedSlice(u.Object, "status", "conditions"); found {
+		_ = unstructured.SetNestedSlice(out.Object, conditions, "status", "conditions")
+	}
+	return out, nil
+}

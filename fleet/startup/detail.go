@@ -1,0 +1,164 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package startup
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// maxText bounds what is taken over of kubelet's, the scheduler's and other
+// controllers' messages, in characters.
+const maxText = 1024
+
+// Detail says in one line what a run that is not running waits on. It is the same
+// whether or not a deadline is set, and the deadline's message ends with it.
+func Detail(in Input) string {
+	switch {
+	case in.Pod == nil:
+		return noPodDetail(in)
+	case in.Pod.DeletionTimestamp != nil:
+		return "the pod is being deleted"
+	case gated(in.Pod):
+		return "scheduling gated" + textOf(podCondition(in.Pod, corev1.PodScheduled).Message)
+	case in.Pod.Spec.NodeName == "":
+		return unscheduledDetail(in.Pod)
+	}
+	if detail := waitingDetail(in.Pod); detail != "" {
+		return detail
+	}
+	return fmt.Sprintf("waiting for kubelet on node %q", in.Pod.Spec.NodeName)
+}
+
+func noPodDetail(in Input) string {
+	if in.Sandbox == nil {
+		return "sandbox not created"
+	}
+	text := fmt.Sprintf("sandbox %q has no pod", in.Sandbox.Name)
+	if c := condition(in.Sandbox, sandboxReady); c != nil && c.Status == metav1.ConditionFalse {
+		text += textOf(c.Message)
+	}
+	return text
+}
+
+func unscheduledDetail(pod *corev1.Pod) string {
+	c := podCondition(pod, corev1.PodScheduled)
+	if c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+		return "unschedulable" + textOf(c.Message)
+	}
+	return "waiting for the scheduler"
+}
+
+// waitingDetail describes the first container that is not up: init containers
+// first, and of a group the one with the most telling reason.
+func waitingDetail(pod *corev1.Pod) string {
+	var creating, ended *container
+	for _, c := range containersOf(pod) {
+		state := c.status.State
+		switch {
+		case state.Waiting != nil && inCreation(state.Waiting.Reason):
+			if creating == nil {
+				creating = &c
+			}
+		case state.Waiting != nil:
+			return c.describe() + " waits: " + state.Waiting.Reason + textOf(state.Waiting.Message)
+		case c.init && !c.sidecar && state.Running != nil:
+			return c.title() + " is running"
+		case state.Terminated != nil && state.Terminated.ExitCode != 0 && ended == nil:
+			ended = &c
+		}
+	}
+	switch {
+	case ended != nil:
+		t := ended.status.State.Terminated
+		return ended.describe() + exitText(t) + " (" + orDefault(t.Reason, "Error") + ")"
+	case creating != nil:
+		return creationDetail(pod, creating)
+	default:
+		return ""
+	}
+}
+
+// creationDetail tells volumes and the pod's sandbox from a pull: kubelet sets
+// PodReadyToStartContainers (on by default since Kubernetes 1.29) when the former
+// are ready; the words for them are only in Events.
+func creationDetail(pod *corev1.Pod, c *container) string {
+	ready := podCondition(pod, corev1.PodReadyToStartContainers)
+	if ready == nil || ready.Status != corev1.ConditionTrue {
+		return fmt.Sprintf("volumes not mounted or network not ready on node %q (%s)", pod.Spec.NodeName, c.status.State.Waiting.Reason)
+	}
+	return "image pulling: " + c.describe()
+}
+
+func inCreation(reason string) bool {
+	return reason == reasonContainerCreating || reason == reasonPodInitializing || reason == ""
+}
+
+// pendingReason is kubelet's or the scheduler's word for what a pending run waits on.
+func pendingReason(in Input) string {
+	for _, c := range containersOf(in.Pod) {
+		if w := c.status.State.Waiting; w != nil && w.Reason != "" && w.Reason != reasonPodInitializing {
+			return conditionReason(w.Reason)
+		}
+	}
+	if c := podCondition(in.Pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse && c.Reason != "" {
+		return conditionReason(c.Reason)
+	}
+	return ReasonPending
+}
+
+func podCondition(pod *corev1.Pod, conditionType corev1.PodConditionType) *corev1.PodCondition {
+	if pod == nil {
+		return nil
+	}
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == conditionType {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// textOf is ": message", or nothing when there is no message.
+func textOf(message string) string {
+	if message = clean(message); message == "" {
+		return ""
+	}
+	return ": " + message
+}
+
+// clean makes foreign text fit for a status: one line, no control characters,
+// bounded.
+func clean(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	if runes := []rune(text); len(runes) > maxText {
+		return string(runes[:maxText-1]) + "…"
+	}
+	return text
+}
+
+func orDefault(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}

@@ -1,0 +1,39 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package startup decides what an AgentRun's status should say, given what a
+// kubelet reports of its pod. It is pure: values and the time go in, a Decision
+// comes out; it knows no client, logger or clock.
+//
+// # Where the facts come from
+//
+// The rules rest on recordings of a real kubelet (v1.36.3 with containerd 2.2.9
+// and 1.6.20), which stand in testdata/recordings and are replayed event by event
+// in the tests. Reasons are kubelet's own words and are surfaced verbatim. Texts
+// differ between kubelet versions and container runtimes, so no rule reads a
+// message, with one exception: kubelet's own "pull QPS exceeded".
+//
+// # Where CrashLoopBackOff can occur
+//
+// A sandbox's pod has restartPolicy Never, so kubelet does not restart its
+// containers and CrashLoopBackOff cannot be seen on a plain one: the pod Fails with
+// the container's terminated reason instead. It can be seen on a native sidecar (an
+// init container with restartPolicy Always), on a container with a restartPolicy or
+// restart rules of its own (on by default since Kubernetes 1.36), and on every
+// container when a template overrides the pod's restartPolicy. It is shown only
+// between two attempts, about a quarter of the time, and mostly while the pod's
+// phase is Running; a watch sees each state, a poll would not.
+package startup
