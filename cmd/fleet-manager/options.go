@@ -19,6 +19,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -64,12 +65,7 @@ func newOptions() *options {
 }
 
 func defaultFatalReasons() []string {
-	var reasons []string
-	for reason := range startup.DefaultFatal() {
-		reasons = append(reasons, reason)
-	}
-	slices.Sort(reasons)
-	return reasons
+	return slices.Sorted(maps.Keys(startup.DefaultFatal()))
 }
 
 // AddFlags binds the options to fs.

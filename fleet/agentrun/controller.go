@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -75,7 +74,7 @@ func SetupWithManager(mgr mcmanager.Manager, opts Options) error {
 		Reconciler:              mcreconcile.NewClusterNotFoundWrapper(r),
 		MaxConcurrentReconciles: opts.MaxConcurrentReconciles,
 		ReconciliationTimeout:   opts.ReconciliationTimeout,
-		RecoverPanic:            ptr.To(true),
+		RecoverPanic:            new(true),
 		LogConstructor:          logConstructor(mgr.GetLogger()),
 	})
 	if err != nil {
@@ -139,6 +138,7 @@ type secondCache struct {
 	cluster.Cluster
 }
 
+// GetCache returns the second cache in the place of the first.
 func (s secondCache) GetCache() cache.Cache {
 	return cacheOf(s.Cluster).sandboxPods
 }

@@ -121,7 +121,7 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	out := make([]corev1.ContainerStatus, len(statuses))
 	for i := range statuses {
 		s := &statuses[i]
-		out[i] = corev1.ContainerStatus{Name: s.Name, State: s.State, LastTerminationState: s.LastTerminationState}
+		out[i] = corev1.ContainerStatus{Name: s.Name, Started: s.Started, State: s.State, LastTerminationState: s.LastTerminationState}
 	}
 	return out
 }

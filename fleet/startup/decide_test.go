@@ -50,7 +50,7 @@ func newRun(edits ...func(*agentv1alpha1.AgentRun)) *agentv1alpha1.AgentRun {
 }
 
 func specDeadline(seconds int32) func(*agentv1alpha1.AgentRun) {
-	return func(r *agentv1alpha1.AgentRun) { r.Spec.StartupDeadlineSeconds = ptr.To(seconds) }
+	return func(r *agentv1alpha1.AgentRun) { r.Spec.StartupDeadlineSeconds = new(seconds) }
 }
 
 func withStatus(s agentv1alpha1.AgentRunStatus) func(*agentv1alpha1.AgentRun) {
@@ -96,12 +96,10 @@ func initContainer(name string) func(*corev1.Pod) {
 	}
 }
 
-func sidecar(name string) func(*corev1.Pod) {
-	return func(pod *corev1.Pod) {
-		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
-			Name: name, Image: "registry.example/" + name + ":1", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
-		})
-	}
+func proxySidecar(pod *corev1.Pod) {
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
+		Name: "proxy", Image: "registry.example/proxy:1", RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
+	})
 }
 
 // state sets the state of a container; kubelet sorts statuses by name, so the order
@@ -219,12 +217,12 @@ func TestDecide(t *testing.T) {
 				Message: `init container "b", image "registry.example/b:1" ended with exit code 3`},
 		},
 		"a sidecar stopped at the end is not the reason when the main container failed": {
-			pod: newPod(sidecar("proxy"), phase(corev1.PodFailed), ended("proxy", "Error", 143, 1, 9), ended("main", "Error", 2, 2, 8)), now: 10,
+			pod: newPod(proxySidecar, phase(corev1.PodFailed), ended("proxy", "Error", 143, 1, 9), ended("main", "Error", 2, 2, 8)), now: 10,
 			want: outcome{Phase: isFailed, Reason: "Error", Failed: true, Start: atPtr(2), End: atPtr(9), Duration: ptr.To[int64](7),
 				Message: `container "main", image "registry.example/agent:1" ended with exit code 2`},
 		},
 		"a sidecar that alone failed is the reason": {
-			pod: newPod(sidecar("proxy"), phase(corev1.PodFailed), ended("proxy", "Error", 1, 1, 9), ended("main", "Completed", 0, 2, 8)), now: 10,
+			pod: newPod(proxySidecar, phase(corev1.PodFailed), ended("proxy", "Error", 1, 1, 9), ended("main", "Completed", 0, 2, 8)), now: 10,
 			want: outcome{Phase: isFailed, Reason: "Error", Failed: true, Start: atPtr(2), End: atPtr(9), Duration: ptr.To[int64](7),
 				Message: `sidecar init container "proxy", image "registry.example/proxy:1" ended with exit code 1`},
 		},
@@ -317,12 +315,12 @@ func TestDecide(t *testing.T) {
 				Message: `container "bad", image "registry.example/bad:1"`},
 		},
 		"a sidecar that crash-loops before any regular container has started is fatal": {
-			pod: newPod(sidecar("proxy"), waits("proxy", "CrashLoopBackOff", ""), waits("main", "PodInitializing", "")), now: 15,
+			pod: newPod(proxySidecar, waits("proxy", "CrashLoopBackOff", ""), waits("main", "PodInitializing", "")), now: 15,
 			want: outcome{Phase: isFailed, Reason: "CrashLoopBackOff", Failed: true, End: atPtr(15), Duration: ptr.To[int64](15),
 				Message: `sidecar init container "proxy", image "registry.example/proxy:1"`},
 		},
 		"a sidecar that crash-loops beside a running main container is detail": {
-			pod: newPod(sidecar("proxy"), phase(corev1.PodRunning), waits("proxy", "CrashLoopBackOff", "back-off"), runs("main", 4)), now: 15,
+			pod: newPod(proxySidecar, phase(corev1.PodRunning), waits("proxy", "CrashLoopBackOff", "back-off"), runs("main", 4)), now: 15,
 			want: outcome{Phase: isRunning, Reason: "Running", Start: atPtr(4),
 				Message: `the pod is running; sidecar init container "proxy", image "registry.example/proxy:1" waits: CrashLoopBackOff: back-off`},
 		},
@@ -544,8 +542,13 @@ func TestDecideIsIdempotentAndKeepsForeignConditions(t *testing.T) {
 }
 
 func TestGrace(t *testing.T) {
-	policy := Policy{Fatal: map[string]time.Duration{ReasonImagePullBackOff: time.Minute, ReasonCreateContainerConfigError: 30 * time.Second}}
+	policy := Policy{Fatal: map[string]time.Duration{ReasonImagePullBackOff: time.Minute, ReasonCreateContainerConfigError: 30 * time.Second, ReasonCrashLoopBackOff: 40 * time.Second}}
 	pull := func(reason string) *corev1.Pod { return newPod(waits("main", reason, "no such tag")) }
+	crashed := func(from, to int) *corev1.Pod {
+		return newPod(phase(corev1.PodRunning), waits("main", ReasonCrashLoopBackOff, ""), func(pod *corev1.Pod) {
+			pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{StartedAt: at(from), FinishedAt: at(to), ExitCode: 1}
+		})
+	}
 	config := newPod(waits("main", ReasonCreateContainerConfigError, "configmap not found"))
 	creating := newPod(waits("main", reasonContainerCreating, ""))
 	other := pull(ReasonImagePullBackOff)
@@ -597,7 +600,19 @@ func TestGrace(t *testing.T) {
 			{2, pull(ReasonImagePullBackOff), isPending, 18 * time.Second},
 			{20, pull(ReasonImagePullBackOff), isFailed, 0},
 		}},
-		"a crash loop in a running pod may have a grace too": {steps: []step{
+		"a crash loop shows its container running at each attempt, and that is no recovery": {steps: []step{
+			{10, crashed(8, 9), isRunning, 40 * time.Second},
+			{20, newPod(phase(corev1.PodRunning), runs("main", 20)), isRunning, 0},
+			{22, crashed(20, 21), isRunning, 28 * time.Second},
+			{50, crashed(40, 41), isFailed, 0},
+		}},
+		"a container that ran for as long as the grace has recovered, and a new loop has a new grace": {steps: []step{
+			{10, crashed(8, 9), isRunning, 40 * time.Second},
+			{3600, crashed(20, 3599), isRunning, 40 * time.Second},
+			{3610, crashed(20, 3599), isRunning, 30 * time.Second},
+			{3640, crashed(3620, 3621), isFailed, 0},
+		}},
+		"a failing pull in a running pod may have a grace too": {steps: []step{
 			{2, newPod(phase(corev1.PodRunning), extraContainer("side"), runs("main", 1), waits("side", ReasonImagePullBackOff, "")), isRunning, time.Minute},
 			{62, newPod(phase(corev1.PodRunning), extraContainer("side"), runs("main", 1), waits("side", ReasonImagePullBackOff, "")), isFailed, 0},
 		}},

@@ -80,8 +80,10 @@ func waitingDetail(pod *corev1.Pod) string {
 			}
 		case state.Waiting != nil:
 			return c.describe() + " waits: " + state.Waiting.Reason + textOf(state.Waiting.Message)
-		case c.init && !c.sidecar && state.Running != nil:
+		case c.init && state.Running != nil && !c.sidecar:
 			return c.title() + " is running"
+		case c.sidecar && state.Running != nil && c.status.Started != nil && !*c.status.Started:
+			return c.title() + " has not passed its startup probe"
 		case state.Terminated != nil && state.Terminated.ExitCode != 0 && ended == nil:
 			ended = &c
 		}

@@ -22,7 +22,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 )
@@ -36,7 +35,7 @@ func TestPodOf(t *testing.T) {
 	}
 	ownedBy := func(kind string, uid types.UID) func(*corev1.Pod) {
 		return func(pod *corev1.Pod) {
-			pod.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: "o", UID: uid, Controller: ptr.To(true)}}
+			pod.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: "o", UID: uid, Controller: new(true)}}
 		}
 	}
 	unlabelled := func(pod *corev1.Pod) { pod.Labels = nil }

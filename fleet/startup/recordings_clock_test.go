@@ -18,6 +18,7 @@ package startup_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -166,9 +167,7 @@ func TestClocksOverRecordings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := startup.Policy{Fatal: startup.DefaultFatal(), Deadline: tc.deadline}
-			for reason, d := range tc.fatal {
-				policy.Fatal[reason] = d
-			}
+			maps.Copy(policy.Fatal, tc.fatal)
 			p, events := newPlayer(t, tc.recording, policy)
 			if got, _ := p.play(events, tc.seen); got != tc.want {
 				t.Errorf("Came to %q, want %q", got, tc.want)

@@ -327,7 +327,7 @@ func (p *player) times() string {
 func expand(t *testing.T, want string) []string {
 	t.Helper()
 	var lines []string
-	for _, part := range strings.Split(want, ", ") {
+	for part := range strings.SplitSeq(want, ", ") {
 		events, label, _ := strings.Cut(part, " ")
 		var first, last int
 		if n, _ := fmt.Sscanf(events, "%d-%d", &first, &last); n == 1 {

@@ -60,7 +60,7 @@ func applyVerdict(in Input, v verdict, status *agentv1alpha1.AgentRunStatus) {
 	setSucceeded(in, v, status)
 	setQueued(in, status)
 	setBackingOff(in, v, status)
-	if v.phase == agentv1alpha1.AgentRunSucceeded || v.phase == agentv1alpha1.AgentRunFailed {
+	if finalPhase(v.phase) {
 		complete(in, v, status)
 	}
 }
@@ -103,20 +103,22 @@ func setQueued(in Input, status *agentv1alpha1.AgentRunStatus) {
 	meta.SetStatusCondition(&status.Conditions, c)
 }
 
-// setBackingOff keeps the grace clock while it runs. It is stopped only when the
-// container it times has started: a restart of kubelet shows ContainerCreating for
-// a while, and that must not give a failing pull a new grace.
+// setBackingOff keeps the grace clock while it runs.
 func setBackingOff(in Input, v verdict, status *agentv1alpha1.AgentRunStatus) {
 	old := meta.FindStatusCondition(status.Conditions, agentv1alpha1.ConditionBackingOff)
 	switch {
 	case v.backingOff != nil:
 		meta.RemoveStatusCondition(&status.Conditions, agentv1alpha1.ConditionBackingOff)
 		status.Conditions = append(status.Conditions, *v.backingOff)
-	case old != nil && old.Status == metav1.ConditionTrue && v.phase != agentv1alpha1.AgentRunPending:
+	case old != nil && old.Status == metav1.ConditionTrue && (finalPhase(v.phase) || graceOver(in, old)):
 		stopped := *old
 		stopped.Status, stopped.LastTransitionTime = metav1.ConditionFalse, metav1.NewTime(in.Now.Truncate(time.Second))
 		meta.SetStatusCondition(&status.Conditions, stopped)
 	}
+}
+
+func finalPhase(phase agentv1alpha1.AgentRunPhase) bool {
+	return phase == agentv1alpha1.AgentRunSucceeded || phase == agentv1alpha1.AgentRunFailed
 }
 
 // complete stamps the end. Times on the wire are whole seconds.
@@ -141,7 +143,8 @@ func ranFrom(pod *corev1.Pod) *metav1.Time {
 			continue
 		}
 		for _, t := range beginnings(c.status) {
-			if !t.IsZero() && (first == nil || t.Before(first)) {
+			// Kubelet writes the epoch for a container that never began (StartError).
+			if t.Unix() > 0 && (first == nil || t.Before(first)) {
 				first = t.DeepCopy()
 			}
 		}

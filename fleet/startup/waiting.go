@@ -97,7 +97,7 @@ func classOf(reason string) string {
 // already times this container, else one that starts now. Its reason becomes the
 // class once kubelet has reported it.
 func graceClock(in Input, c container, reason string) metav1.Condition {
-	subject := fmt.Sprintf("%s of pod %s (UID %s)", c.title(), in.Pod.Name, in.Pod.UID)
+	subject := c.subject()
 	clock := metav1.Condition{
 		Type:               agentv1alpha1.ConditionBackingOff,
 		Status:             metav1.ConditionTrue,
@@ -110,11 +110,54 @@ func graceClock(in Input, c container, reason string) metav1.Condition {
 	if old == nil || old.Status != metav1.ConditionTrue || old.Message != subject || classOf(old.Reason) != classOf(reason) {
 		return clock
 	}
+	if classOf(reason) == ReasonCrashLoopBackOff && recoveredSince(in, c, old.LastTransitionTime.Time) {
+		return clock
+	}
 	clock.LastTransitionTime = old.LastTransitionTime
 	if old.Reason == classOf(reason) {
 		clock.Reason = old.Reason
 	}
 	return clock
+}
+
+// subject names what a grace clock times: a container of one pod.
+func (c container) subject() string {
+	return fmt.Sprintf("%s of pod %s (UID %s)", c.title(), c.pod.Name, c.pod.UID)
+}
+
+// graceOver says whether what the clock times has recovered. A pull has when its
+// container has run. A crash loop shows its container running at each attempt, so it
+// has only when the container ran for as long as the grace. A container that is said
+// to be created again has not: kubelet shows that for a while after its own restart.
+func graceOver(in Input, clock *metav1.Condition) bool {
+	for _, c := range containersOf(in.Pod) {
+		if c.subject() != clock.Message {
+			continue
+		}
+		state := c.status.State
+		if classOf(clock.Reason) != ReasonCrashLoopBackOff {
+			return state.Waiting == nil
+		}
+		return recoveredSince(in, c, clock.LastTransitionTime.Time)
+	}
+	return in.Pod != nil
+}
+
+// recoveredSince says whether the container has run for as long as the grace of a
+// crash loop in one go, in its present run or in its last, since the given time.
+func recoveredSince(in Input, c container, since time.Time) bool {
+	var from, to time.Time
+	last := c.status.State.Terminated
+	if last == nil {
+		last = c.status.LastTerminationState.Terminated
+	}
+	switch {
+	case c.status.State.Running != nil:
+		from, to = c.status.State.Running.StartedAt.Time, in.Now
+	case last != nil:
+		from, to = last.StartedAt.Time, last.FinishedAt.Time
+	}
+	return to.After(since) && to.Sub(from) >= in.Policy.Fatal[ReasonCrashLoopBackOff]
 }
 
 // inGrace is Pending (Running, when the pod is) with a grace clock, unless the
