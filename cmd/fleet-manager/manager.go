@@ -1,0 +1,149 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/agentrun"
+	"github.com/konveyor/agentrun-fleet/fleet/rollup"
+	"github.com/konveyor/agentrun-fleet/fleet/startup"
+	"github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
+)
+
+// shutdownTimeout leaves room within the 10 s that a manager may take to end.
+const shutdownTimeout = 8 * time.Second
+
+func newHubScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(corev1.AddToScheme(s))
+	utilruntime.Must(fleetv1alpha1.AddToScheme(s))
+	return s
+}
+
+// newManager wires the provider, the reconciler and the rollup to the hub.
+func newManager(hub *rest.Config, o *options) (mcmanager.Manager, error) {
+	provider := kubeconfigsecret.New(kubeconfigsecret.Options{
+		Namespaces: o.secretNamespaces,
+		NewCluster: func(ctx context.Context, conn *kubeconfigsecret.Connection) (cluster.Cluster, error) {
+			return agentrun.NewCluster(ctx, conn.Config, conn.ClusterOptions)
+		},
+		RequiredResources: agentrun.RequiredResources(),
+		RequiredAccess:    agentrun.RequiredAccess(),
+		QPS:               o.memberQPS,
+		Burst:             o.memberBurst,
+		UserAgent:         "agentrun-fleet",
+	})
+	secrets, secretsOnly := kubeconfigsecret.HubCacheByObject(o.secretNamespaces...)
+	timeout := shutdownTimeout
+	mgr, err := mcmanager.New(hub, provider, ctrl.Options{
+		Scheme:                  newHubScheme(),
+		Metrics:                 metricsserver.Options{BindAddress: o.metricsAddr},
+		HealthProbeBindAddress:  o.probeAddr,
+		GracefulShutdownTimeout: &timeout,
+		Cache:                   cache.Options{ByObject: map[client.Object]cache.ByObject{secrets: secretsOnly}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up the manager: %w", err)
+	}
+	if err := provider.SetupWithManager(mgr.GetLocalManager()); err != nil {
+		return nil, fmt.Errorf("setting up the provider of members: %w", err)
+	}
+	if err := agentrun.SetupWithManager(mgr, agentrun.Options{
+		Policy:                  o.policy(),
+		MaxConcurrentReconciles: o.maxConcurrentReconciles,
+	}); err != nil {
+		return nil, fmt.Errorf("setting up the AgentRun controller: %w", err)
+	}
+	if err := mgr.Add(rollup.New(mgr.GetLocalManager(), members{provider}, rollup.Options{
+		PodOf:   agentrun.PodOf,
+		Culprit: startup.Culprit,
+	})); err != nil {
+		return nil, fmt.Errorf("setting up the rollup: %w", err)
+	}
+	provider.Subscribe(forgetGone(provider))
+	return mgr, addProbes(mgr, provider)
+}
+
+// addProbes makes the manager ready once it knows its members, dead ones included.
+func addProbes(mgr mcmanager.Manager, provider *kubeconfigsecret.Provider) error {
+	return errors.Join(
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("members", func(*http.Request) error {
+			if !provider.Synced() {
+				return errors.New("the hub's kubeconfig Secrets have not been read yet")
+			}
+			return nil
+		}),
+	)
+}
+
+// forgetGone ends the metrics of members that are gone.
+func forgetGone(provider *kubeconfigsecret.Provider) func(multicluster.ClusterName) {
+	return func(name multicluster.ClusterName) {
+		for _, m := range provider.Members() {
+			if m.Name == name {
+				return
+			}
+		}
+		agentrun.ForgetMember(name)
+	}
+}
+
+// members shows the provider to the rollup, which does not know it.
+type members struct {
+	*kubeconfigsecret.Provider
+}
+
+// Members returns the provider's members.
+func (m members) Members() []rollup.Member {
+	found := m.Provider.Members()
+	out := make([]rollup.Member, len(found))
+	for i, f := range found {
+		out[i] = rollup.Member{
+			Name:              f.Name,
+			Namespace:         f.Namespace,
+			Cluster:           f.Cluster,
+			SecretName:        f.SecretName,
+			SecretUID:         f.SecretUID,
+			Labels:            f.Labels,
+			Connected:         f.Connected,
+			LastContactTime:   f.LastContactTime,
+			KubernetesVersion: f.KubernetesVersion,
+			Endpoint:          f.Endpoint,
+		}
+	}
+	return out
+}
