@@ -1,0 +1,199 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubeconfigsecret
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+)
+
+// Connection is one kubeconfig at work: the transport to a member, and the cluster on top of it.
+// It lives from the attempt to connect until the member is removed or its kubeconfig replaced.
+type Connection struct {
+	// Name is the member's.
+	Name multicluster.ClusterName
+	// Config is the checked kubeconfig with QPS, burst and user agent. It has no
+	// timeout, since that would cut watches; use it with HTTPClient.
+	Config *rest.Config
+
+	credential credential
+	calls      *http.Client // ends each call after CallTimeout
+	watches    *http.Client // never ends a watch
+	dialer     *dialer
+	transport  *http.Transport
+	check      checker
+
+	// cluster runs under ctx; stopped is closed once its Start has returned.
+	cluster cluster.Cluster
+	ctx     context.Context
+	cancel  context.CancelFunc
+	stopped chan struct{}
+	// version is the member's, as of the checks before the cluster was started.
+	version string
+
+	// watchFailed holds the latest unread error of an informer.
+	watchFailed chan error
+}
+
+// HTTPClient is for calls: it ends each after Options.CallTimeout. It works until the member is disengaged.
+func (c *Connection) HTTPClient() *http.Client { return c.calls }
+
+// ClusterOptions is a cluster.Option, to be given to cluster.New before others: clients get
+// the HTTP client with a timeout, the cache gets the one without.
+func (c *Connection) ClusterOptions(o *cluster.Options) {
+	o.HTTPClient = c.calls
+	o.Cache.HTTPClient = c.watches
+	o.Cache.DefaultWatchErrorHandler = c.onWatchError
+}
+
+var _ cluster.Option = (*Connection)(nil).ClusterOptions
+
+// newConnection prepares a transport of its own, apart from client-go's process-wide
+// cache of them, so that it can be closed. Nothing is dialled.
+func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Config, o Options) (*Connection, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent = o.UserAgent
+	if cfg.UserAgent == "" {
+		cfg.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	tlsConfig, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, errors.New("kubeconfig has TLS settings that cannot be used: check the certificates in it")
+	}
+	dialer := newDialer()
+	transport := utilnet.SetTransportDefaults(&http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         dialer.DialContext,
+		TLSClientConfig:     tlsConfig,
+		TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout:     90 * time.Second,
+		DisableCompression:  cfg.DisableCompression,
+	})
+	authenticated, err := rest.HTTPWrappersForConfig(cfg, transport)
+	if err != nil {
+		return nil, err
+	}
+	c := &Connection{
+		Name: name, Config: cfg, credential: cred, dialer: dialer, transport: transport,
+		calls:       httpClient(authenticated, o.CallTimeout),
+		watches:     httpClient(authenticated, 0),
+		stopped:     make(chan struct{}),
+		watchFailed: make(chan error, 1),
+	}
+	c.check, err = newChecker(cfg, httpClient(limitBody{authenticated}, o.CallTimeout), o)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	// One bucket for all clients of the member; the checks above go past it, so that a
+	// burst of writes does not make the member look unreachable.
+	cfg.QPS, cfg.Burst = o.QPS, o.Burst
+	cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.QPS, o.Burst)
+	return c, nil
+}
+
+func httpClient(transport http.RoundTripper, timeout time.Duration) *http.Client {
+	return &http.Client{
+		Transport: transport,
+		Timeout:   timeout,
+		// An API server does not redirect; a hostile one would aim the hub, and its
+		// credentials, at a third party.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// start makes the cluster, starts it under lifetime and waits until its informers have synced or attempt is done.
+func (c *Connection) start(attempt, lifetime context.Context, newCluster NewClusterFunc, indexes []index) error {
+	cl, err := newCluster(attempt, c)
+	if err != nil {
+		return setUpFailed(err)
+	}
+	for _, i := range indexes {
+		if err := cl.GetFieldIndexer().IndexField(attempt, i.object, i.field, i.extract); err != nil {
+			return setUpFailed(err)
+		}
+	}
+	c.cluster = cl
+	c.ctx, c.cancel = context.WithCancel(lifetime)
+	// Whoever ends the lifetime ends the traffic with it.
+	context.AfterFunc(c.ctx, c.dialer.close)
+	go func() {
+		defer close(c.stopped)
+		if err := cl.Start(c.ctx); err != nil {
+			log.FromContext(c.ctx).Info("Cluster of a member ended", "cause", classify(err).message)
+		}
+	}()
+	if cl.GetCache().WaitForCacheSync(attempt) {
+		return nil
+	}
+	if err := c.watchError(); err != nil {
+		return classify(err)
+	}
+	return unreachable("The informers did not sync in time")
+}
+
+// watchError takes the latest error of an informer since it was last asked.
+func (c *Connection) watchError() error {
+	select {
+	case err := <-c.watchFailed:
+		return err
+	default:
+		return nil
+	}
+}
+
+// setUpFailed keeps what is known of the cause; the rest is between the domain and its cluster.
+func setUpFailed(err error) *failure {
+	if f := classify(err); f.mendable() {
+		return f
+	}
+	return &failure{reason: ReasonConnecting, message: "Setting up the cluster failed and is tried again: " + printable(err.Error(), maxCause)}
+}
+
+// close ends everything that the connection started. Requests end at once, and later ones are refused.
+func (c *Connection) close() {
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.dialer.close()
+	c.transport.CloseIdleConnections()
+	if c.cancel != nil {
+		<-c.stopped
+	}
+}
+
+// onWatchError takes the place of client-go's handler, which logs what the member
+// answered. It must not block: reflectors call it.
+func (c *Connection) onWatchError(ctx context.Context, _ *toolscache.Reflector, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	select {
+	case c.watchFailed <- err:
+	default:
+	}
+}

@@ -1,0 +1,103 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubeconfigsecret
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+)
+
+// errDisengaged is what requests get that come after the member went away.
+var errDisengaged = errors.New("member is disengaged")
+
+// dialer makes the TCP connections of one Connection. Once closed it has closed all
+// of them and makes no more, so that nothing reaches a member that was
+// disengaged: neither a request in flight, nor a delayed one, nor a late watch.
+type dialer struct {
+	net.Dialer
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu    sync.Mutex
+	conns map[*trackedConn]struct{}
+}
+
+func newDialer() *dialer {
+	d := &dialer{
+		Dialer: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second},
+		conns:  map[*trackedConn]struct{}{},
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d
+}
+
+// DialContext dials until ctx is done or the dialer is closed.
+func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
+
+	conn, err := d.Dialer.DialContext(ctx, network, address)
+	if d.ctx.Err() != nil {
+		if conn != nil {
+			_ = conn.Close()
+		}
+		return nil, errDisengaged
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.track(conn)
+}
+
+func (d *dialer) track(conn net.Conn) (net.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() != nil {
+		_ = conn.Close()
+		return nil, errDisengaged
+	}
+	tracked := &trackedConn{Conn: conn, dialer: d}
+	d.conns[tracked] = struct{}{}
+	return tracked, nil
+}
+
+func (d *dialer) close() {
+	d.cancel()
+	d.mu.Lock()
+	conns := d.conns
+	d.conns = map[*trackedConn]struct{}{}
+	d.mu.Unlock()
+	for conn := range conns {
+		_ = conn.Conn.Close()
+	}
+}
+
+type trackedConn struct {
+	net.Conn
+	dialer *dialer
+}
+
+func (c *trackedConn) Close() error {
+	c.dialer.mu.Lock()
+	delete(c.dialer.conns, c)
+	c.dialer.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,70 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package kubeconfigsecret is a multicluster-runtime provider that finds clusters
+// by the kubeconfig Secrets that Cluster API keeps for them.
+//
+// # Members
+//
+// A member is a Secret of type cluster.x-k8s.io/secret, labelled
+// cluster.x-k8s.io/cluster-name: <c>, named <c>-kubeconfig, with the kubeconfig
+// under the key "value". Its name is <namespace>/<c>. Type, label and name must
+// agree, else the Secret is ignored; a missing key is reported on the member.
+// Secrets are read and never written.
+//
+// # What callers may rely on
+//
+//   - A member is engaged once its kubeconfig was checked (ParseKubeconfig), it
+//     answered, it serves Options.RequiredResources, it grants
+//     Options.RequiredAccess and its informers have synced. So Engage never waits,
+//     and a dead member delays nobody, neither at the start nor later.
+//   - Each member has its own goroutine, time limits and back-off. No lock is held
+//     while a member is talked to. A Secret that changes or goes ends what is being
+//     done for its former content at once.
+//   - A member that is lost stays engaged, so that its cache keeps what was last
+//     known; Members says that it is lost. It recovers by itself.
+//   - Another kubeconfig replaces the connection only after it has proven itself;
+//     until then, and if it never does, the former one stays in use. Controllers are then
+//     engaged anew, with another cluster.Cluster under the same name, without having been
+//     disengaged. A Secret whose key is taken away disengages at once. Labels and
+//     annotations reconnect nothing.
+//   - Once a member is removed, Get answers multicluster.ErrClusterNotFound and its TCP
+//     connections are closed and cannot be made again: nothing reaches it, whatever
+//     is still in flight or queued.
+//   - The context given to Engage descends from Start's and from nothing else, so
+//     that removing one member does not touch another.
+//
+// # What callers must do
+//
+//   - Give HubCacheByObject to the hub's cache, or it holds every Secret of the hub.
+//   - Follow the contract of NewClusterFunc: above all, ask for all informers.
+//   - Not start controllers long after the provider: multicluster-runtime v0.24.1
+//     starts the sources of a member that was engaged before, and ends the manager
+//     when that member went away in between.
+//
+// # Known costs
+//
+// For each engage the multicluster-runtime controller leaves one goroutine per source that
+// ends only with the controller. A provider cannot prevent this; it keeps the
+// number down by engaging only what is new. A controller that is engaged through a
+// multicluster.Aware of its own, instead of MultiClusterWatch, avoids it.
+//
+// # Locks
+//
+// Provider.observing orders the handling of Secrets. Provider.mu guards the set of
+// members, member.mu the state of one; the latter is taken inside the former, never the
+// other way round, and subscribers are called under neither.
+package kubeconfigsecret

@@ -1,0 +1,90 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubeconfigsecret
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// health counts what the probes of one connection found.
+type health struct {
+	threshold int
+	failures  int
+	since     time.Time // of the first failure in a row
+}
+
+// observe takes the result of a probe and says whether the member now counts as lost.
+func (h *health) observe(failed bool, at time.Time) (lost bool) {
+	if !failed {
+		h.failures = 0
+		return false
+	}
+	if h.failures == 0 {
+		h.since = at
+	}
+	h.failures++
+	return h.failures >= h.threshold
+}
+
+// watchHealth probes the connection in use until it is closed. A probe is cheap until an
+// informer has met an error; then all checks are made until they pass again, since
+// /version still answers when a right or a CRD was taken away.
+func (m *member) watchHealth(conn *Connection) {
+	o := m.provider.opts
+	h := health{threshold: o.FailureThreshold}
+	thorough := false
+	for sleep(conn.ctx, o.Clock, o.ProbeInterval) {
+		thorough = conn.watchError() != nil || thorough
+		version, err := probe(conn, o.ProbeTimeout, thorough)
+		if conn.ctx.Err() != nil {
+			return
+		}
+		now := o.Clock.Now()
+		thorough = thorough && err != nil
+		lost := h.observe(err != nil, now)
+		switch {
+		case err == nil:
+			m.answered(conn, version, now)
+		case lost:
+			m.lost(conn, classify(err), h.since)
+		}
+	}
+}
+
+func probe(conn *Connection, timeout time.Duration, thorough bool) (string, error) {
+	ctx, cancel := context.WithTimeout(conn.ctx, timeout)
+	defer cancel()
+	if thorough {
+		return conn.check.all(ctx)
+	}
+	return conn.check.alive(ctx)
+}
+
+// sleep waits for d and returns false when ctx was done first.
+func sleep(ctx context.Context, c clock.WithTicker, d time.Duration) bool {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
+	}
+}

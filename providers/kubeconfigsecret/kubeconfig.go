@@ -1,0 +1,393 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubeconfigsecret
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// maxKubeconfigBytes is what a Secret may hold at most; no honest kubeconfig comes near.
+	maxKubeconfigBytes = 1 << 20
+	// maxKubeconfigNodes and maxKubeconfigDepth bound the YAML tree; a kubeconfig with 500 contexts
+	// has about 10,000 nodes, and none is deeper than an exec plugin's env list.
+	maxKubeconfigNodes = 20_000
+	maxKubeconfigDepth = 20
+)
+
+// kubeconfigFile has every field of a v1 kubeconfig, also those that are refused:
+// a field that is not here is a typing error and is refused as one.
+type kubeconfigFile struct {
+	APIVersion     string       `yaml:"apiVersion"`
+	Kind           string       `yaml:"kind"`
+	CurrentContext string       `yaml:"current-context"`
+	Clusters       []namedEntry `yaml:"clusters"`
+	Contexts       []namedEntry `yaml:"contexts"`
+	Users          []namedEntry `yaml:"users"`
+	Preferences    yaml.Node    `yaml:"preferences"`
+	Extensions     yaml.Node    `yaml:"extensions"`
+}
+
+type namedEntry struct {
+	Name    string        `yaml:"name"`
+	Cluster *clusterEntry `yaml:"cluster"`
+	Context *contextEntry `yaml:"context"`
+	User    *userEntry    `yaml:"user"`
+}
+
+type contextEntry struct {
+	Cluster    string    `yaml:"cluster"`
+	User       string    `yaml:"user"`
+	Namespace  string    `yaml:"namespace"`
+	Extensions yaml.Node `yaml:"extensions"`
+}
+
+type clusterEntry struct {
+	Server                   string    `yaml:"server"`
+	TLSServerName            string    `yaml:"tls-server-name"`
+	InsecureSkipTLSVerify    bool      `yaml:"insecure-skip-tls-verify"`
+	CertificateAuthority     string    `yaml:"certificate-authority"`
+	CertificateAuthorityData string    `yaml:"certificate-authority-data"`
+	ProxyURL                 string    `yaml:"proxy-url"`
+	DisableCompression       bool      `yaml:"disable-compression"`
+	Extensions               yaml.Node `yaml:"extensions"`
+}
+
+type userEntry struct {
+	ClientCertificate     string    `yaml:"client-certificate"`
+	ClientCertificateData string    `yaml:"client-certificate-data"`
+	ClientKey             string    `yaml:"client-key"`
+	ClientKeyData         string    `yaml:"client-key-data"`
+	Token                 string    `yaml:"token"`
+	TokenFile             string    `yaml:"tokenFile"`
+	As                    string    `yaml:"as"`
+	AsUID                 string    `yaml:"as-uid"`
+	AsGroups              yaml.Node `yaml:"as-groups"`
+	AsUserExtra           yaml.Node `yaml:"as-user-extra"`
+	Username              string    `yaml:"username"`
+	Password              string    `yaml:"password"`
+	AuthProvider          yaml.Node `yaml:"auth-provider"`
+	Exec                  yaml.Node `yaml:"exec"`
+	Extensions            yaml.Node `yaml:"extensions"`
+}
+
+// ParseKubeconfig turns a kubeconfig that comes from outside into a rest.Config, or
+// says which field is wrong and what to put there. Nothing is executed, dialled or
+// read from disk, and the result is built only from fields that were checked here:
+// server, tls-server-name, disable-compression, and the CA and credentials given inline.
+// Errors never quote a value of the kubeconfig.
+func ParseKubeconfig(raw []byte) (*rest.Config, error) {
+	file, err := decodeKubeconfig(raw)
+	if err != nil {
+		return nil, err
+	}
+	sel, err := file.current()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(sel.cluster.refused(sel.clusterPath), sel.user.refused(sel.userPath)); err != nil {
+		return nil, err
+	}
+	cfg := &rest.Config{}
+	if err := sel.cluster.applyTo(cfg, sel.clusterPath); err != nil {
+		return nil, err
+	}
+	if err := sel.user.applyTo(cfg, sel.userPath); err != nil {
+		return nil, err
+	}
+	return cfg, nil
+}
+
+// decodeKubeconfig checks the shape of the YAML before any of it is interpreted.
+func decodeKubeconfig(raw []byte) (*kubeconfigFile, error) {
+	if len(raw) > maxKubeconfigBytes {
+		return nil, fmt.Errorf("kubeconfig is larger than %d bytes: keep only the member's own context in it", maxKubeconfigBytes)
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, errors.New("kubeconfig is empty: put a kubeconfig there")
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(raw))
+	var document yaml.Node
+	if err := decoder.Decode(&document); err != nil {
+		return nil, fmt.Errorf("kubeconfig is not YAML%s: put a kubeconfig there", atLine(err))
+	}
+	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("kubeconfig holds more than one YAML document: keep one")
+	}
+	nodes := 0
+	if err := checkNode(&document, 0, &nodes); err != nil {
+		return nil, err
+	}
+	strict := yaml.NewDecoder(bytes.NewReader(raw))
+	strict.KnownFields(true)
+	file := &kubeconfigFile{}
+	if err := strict.Decode(file); err != nil {
+		return nil, fmt.Errorf("kubeconfig has a field that no kubeconfig has, or a value of the wrong type%s: correct it", atLine(err))
+	}
+	if (file.Kind != "" && file.Kind != "Config") || (file.APIVersion != "" && file.APIVersion != "v1") {
+		return nil, errors.New("fields apiVersion and kind: want v1 and Config: put a kubeconfig there")
+	}
+	return file, nil
+}
+
+// checkNode refuses what lets a small document mean a large or an ambiguous one.
+func checkNode(node *yaml.Node, depth int, nodes *int) error {
+	*nodes++
+	switch {
+	case depth > maxKubeconfigDepth || *nodes > maxKubeconfigNodes:
+		return fmt.Errorf("kubeconfig line %d: nests deeper than %d or has more than %d values: keep only the member's own context in it",
+			node.Line, maxKubeconfigDepth, maxKubeconfigNodes)
+	case node.Kind == yaml.AliasNode || node.Anchor != "":
+		return fmt.Errorf("kubeconfig line %d: YAML anchors and aliases are refused: write the value out", node.Line)
+	case node.Style&yaml.TaggedStyle != 0:
+		return fmt.Errorf("kubeconfig line %d: YAML tags are refused: write the plain value", node.Line)
+	}
+	if node.Kind == yaml.MappingNode {
+		if err := checkKeys(node); err != nil {
+			return err
+		}
+	}
+	for _, child := range node.Content {
+		if err := checkNode(child, depth+1, nodes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkKeys(mapping *yaml.Node) error {
+	seen := map[string]bool{}
+	for i := 0; i < len(mapping.Content); i += 2 {
+		key := mapping.Content[i]
+		switch {
+		case key.Kind != yaml.ScalarNode || key.Value == "<<":
+			return fmt.Errorf("kubeconfig line %d: a key must be a plain word: correct it", key.Line)
+		case seen[key.Value]:
+			return fmt.Errorf("kubeconfig line %d: the same key stands there twice: keep one", key.Line)
+		}
+		seen[key.Value] = true
+	}
+	return nil
+}
+
+// chosen is the one context that is used, with the paths that errors name.
+type chosen struct {
+	cluster               *clusterEntry
+	user                  *userEntry
+	clusterPath, userPath string
+}
+
+func (f *kubeconfigFile) current() (*chosen, error) {
+	name := f.CurrentContext
+	if name == "" && len(f.Contexts) == 1 {
+		name = f.Contexts[0].Name
+	}
+	if name == "" {
+		return nil, fmt.Errorf("field current-context: not set, with %d contexts to choose from: set it", len(f.Contexts))
+	}
+	i, err := find("contexts", f.Contexts, name)
+	if err != nil {
+		return nil, err
+	}
+	context := f.Contexts[i].Context
+	if context == nil {
+		return nil, fmt.Errorf("field contexts[%d].context: missing: name a cluster and a user", i)
+	}
+	c, err := find("clusters", f.Clusters, context.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	u, err := find("users", f.Users, context.User)
+	if err != nil {
+		return nil, err
+	}
+	sel := &chosen{
+		cluster: f.Clusters[c].Cluster, clusterPath: fmt.Sprintf("clusters[%d].cluster", c),
+		user: f.Users[u].User, userPath: fmt.Sprintf("users[%d].user", u),
+	}
+	switch {
+	case sel.cluster == nil:
+		return nil, fmt.Errorf("field %s: missing: give at least server", sel.clusterPath)
+	case sel.user == nil:
+		return nil, fmt.Errorf("field %s: missing: give a token, or client certificate and key", sel.userPath)
+	}
+	return sel, nil
+}
+
+// find returns the index of the one entry with that name.
+func find(list string, entries []namedEntry, name string) (int, error) {
+	found := -1
+	for i, entry := range entries {
+		if entry.Name != name {
+			continue
+		}
+		if found >= 0 {
+			return 0, fmt.Errorf("field %s[%d].name: another entry has the same name: keep one", list, i)
+		}
+		found = i
+	}
+	if found < 0 {
+		return 0, fmt.Errorf("field %s: has no entry of the name that the current context asks for: add it", list)
+	}
+	return found, nil
+}
+
+// refusal is a field that makes the hub run, read, dial or impersonate something
+// that the kubeconfig's author chose.
+type refusal struct {
+	present bool
+	field   string
+	remedy  string
+}
+
+func (c *clusterEntry) refused(path string) error {
+	return firstPresent(path, []refusal{
+		{c.InsecureSkipTLSVerify, "insecure-skip-tls-verify", "put the CA in certificate-authority-data"},
+		{c.CertificateAuthority != "", "certificate-authority", "files of the hub are not read; put the content in certificate-authority-data"},
+		{c.ProxyURL != "", "proxy-url", "proxies chosen by a member are not used; remove it"},
+	})
+}
+
+func (u *userEntry) refused(path string) error {
+	return firstPresent(path, []refusal{
+		{present(u.Exec), "exec", "the hub runs no programs for a member; use a token or a client certificate"},
+		{present(u.AuthProvider), "auth-provider", "auth providers are not supported; use a token or a client certificate"},
+		{u.TokenFile != "", "tokenFile", "files of the hub are not read; put the content in token"},
+		{u.ClientCertificate != "", "client-certificate", "files of the hub are not read; put the content in client-certificate-data"},
+		{u.ClientKey != "", "client-key", "files of the hub are not read; put the content in client-key-data"},
+		{u.As != "", "as", "impersonation is refused; use credentials of the identity itself"},
+		{u.AsUID != "", "as-uid", "impersonation is refused; use credentials of the identity itself"},
+		{present(u.AsGroups), "as-groups", "impersonation is refused; use credentials of the identity itself"},
+		{present(u.AsUserExtra), "as-user-extra", "impersonation is refused; use credentials of the identity itself"},
+	})
+}
+
+func firstPresent(path string, refusals []refusal) error {
+	for _, r := range refusals {
+		if r.present {
+			return fmt.Errorf("field %s.%s: refused: %s", path, r.field, r.remedy)
+		}
+	}
+	return nil
+}
+
+func present(node yaml.Node) bool {
+	return !node.IsZero() && node.Tag != "!!null"
+}
+
+func (c *clusterEntry) applyTo(cfg *rest.Config, path string) error {
+	if problem := serverProblem(c.Server); problem != "" {
+		return fmt.Errorf("field %s.server: %s: write https://host:port", path, problem)
+	}
+	ca, err := decodeData(path+".certificate-authority-data", c.CertificateAuthorityData)
+	if err != nil {
+		return err
+	}
+	if len(ca) > 0 && !x509.NewCertPool().AppendCertsFromPEM(ca) {
+		return fmt.Errorf("field %s.certificate-authority-data: holds no PEM certificate: put the base64 of one there", path)
+	}
+	cfg.Host = c.Server
+	cfg.ServerName = c.TLSServerName
+	cfg.CAData = ca
+	cfg.DisableCompression = c.DisableCompression
+	return nil
+}
+
+// serverProblem says why a URL cannot be an API server's, without repeating it: it may hold a password.
+func serverProblem(server string) string {
+	u, err := url.Parse(server)
+	switch {
+	case server == "":
+		return "missing"
+	case err != nil || u.Host == "" || u.Hostname() == "" || u.Opaque != "":
+		return "not a URL with a host"
+	case u.Scheme != "https":
+		return "only https is allowed"
+	case u.User != nil:
+		return "credentials in the URL are refused"
+	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
+		return "a query or fragment is refused"
+	}
+	return ""
+}
+
+func (u *userEntry) applyTo(cfg *rest.Config, path string) error {
+	cert, err := decodeData(path+".client-certificate-data", u.ClientCertificateData)
+	if err != nil {
+		return err
+	}
+	key, err := decodeData(path+".client-key-data", u.ClientKeyData)
+	if err != nil {
+		return err
+	}
+	if len(cert) > 0 || len(key) > 0 {
+		if _, err := tls.X509KeyPair(cert, key); err != nil {
+			return fmt.Errorf("fields %[1]s.client-certificate-data and %[1]s.client-key-data: not a PEM certificate with its key: put the base64 of both there", path)
+		}
+	}
+	for field, value := range map[string]string{"token": u.Token, "username": u.Username, "password": u.Password} {
+		if strings.ContainsFunc(value, isControl) {
+			return fmt.Errorf("field %s.%s: contains a line break or another control character: remove it", path, field)
+		}
+	}
+	switch {
+	case u.Token != "" && u.Username != "":
+		return fmt.Errorf("fields %[1]s.token and %[1]s.username: both are set: keep one", path)
+	case u.Token == "" && u.Username == "" && len(cert) == 0:
+		return fmt.Errorf("field %s: has no credentials: give a token, or client-certificate-data and client-key-data", path)
+	}
+	cfg.CertData, cfg.KeyData = cert, key
+	cfg.BearerToken, cfg.Username, cfg.Password = u.Token, u.Username, u.Password
+	return nil
+}
+
+func decodeData(field, value string) ([]byte, error) {
+	if value == "" {
+		return nil, nil
+	}
+	data, err := base64.StdEncoding.DecodeString(value)
+	if err != nil {
+		return nil, fmt.Errorf("field %s: not base64: encode the PEM text", field)
+	}
+	return data, nil
+}
+
+// atLine keeps the line number of a YAML error and drops the rest, which quotes the document.
+func atLine(err error) string {
+	if typed := (&yaml.TypeError{}); errors.As(err, &typed) && len(typed.Errors) > 0 {
+		err = errors.New(typed.Errors[0])
+	}
+	var line int
+	text := err.Error()
+	if i := strings.Index(text, "line "); i >= 0 {
+		if _, scanErr := fmt.Sscanf(text[i:], "line %d", &line); scanErr == nil {
+			return fmt.Sprintf(" at line %d", line)
+		}
+	}
+	return ""
+}
