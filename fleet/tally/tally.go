@@ -171,3 +171,15 @@ func compareTimes(a, b *metav1.Time) int {
 	}
 	return a.Compare(b.Time)
 }
+
+// KnownEvidence returns what was reported of the same failure before: a run's pod is
+// often gone before the run is.
+func KnownEvidence(run Run, known []fleetv1alpha1.RecentFailure) Evidence {
+	now := recentFailureOf(run)
+	for _, f := range known {
+		if f.Namespace == now.Namespace && f.Name == now.Name && f.Reason == now.Reason && compareTimes(f.Time, now.Time) == 0 {
+			return Evidence{Container: f.Container, Image: f.Image, Node: f.Node}
+		}
+	}
+	return Evidence{}
+}

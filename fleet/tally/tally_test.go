@@ -212,6 +212,30 @@ func TestUnobserved(t *testing.T) {
 	}
 }
 
+func TestKnownEvidence(t *testing.T) {
+	evidence := Evidence{Container: "agent", Image: "x:1", Node: "n"}
+	before := failed("a", "E", 1)
+	before.Evidence = evidence
+	known := Of([]Run{before}).RecentFailures
+
+	cases := map[string]struct {
+		run  Run
+		want Evidence
+	}{
+		"the same failure keeps its evidence":                        {failed("a", "E", 1), evidence},
+		"another run has none":                                       {failed("b", "E", 1), Evidence{}},
+		"another failure of a run made anew under the name has none": {failed("a", "E", 2), Evidence{}},
+		"another reason has none":                                    {failed("a", "F", 1), Evidence{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, KnownEvidence(tc.run, known)); diff != "" {
+				t.Errorf("KnownEvidence (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func current(failures []fleetv1alpha1.FailureCount) int {
 	sum := 0
 	for _, f := range failures {

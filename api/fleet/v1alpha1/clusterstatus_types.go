@@ -25,6 +25,18 @@ import (
 // Unknown when the member cannot be reached or has not been tried yet.
 const ConditionConnected = "Connected"
 
+// ReasonConnecting is the reason of an Unknown Connected condition of a member that
+// this manager has not tried yet. It says nothing about the member, so what was last
+// known of it stands.
+const ReasonConnecting = "Connecting"
+
+// ManagedByLabel is on every AgentRunClusterStatus that the manager made, with the
+// value ManagedByValue. Only those does it delete.
+const (
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedByValue = "agentrun-fleet"
+)
+
 // RecentFailure is one failed run, with enough to act on it.
 type RecentFailure struct {
 	// namespace is the run's namespace in the member.

@@ -1,0 +1,215 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rollup
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/tally"
+)
+
+// state is what is held in memory of one member.
+type state struct {
+	// pace is guarded by Rollup.mu.
+	pace pace
+
+	// changed says that a run has changed since the last count.
+	changed atomic.Bool
+
+	mu sync.Mutex
+	// engagement is the member's connection in use, if there is one that has synced.
+	engagement *engagement
+	// tally is the last count, nil before the first.
+	tally *tally.Tally
+	// reasons are those that the metrics have a series for.
+	reasons []string
+}
+
+// engagement is one connection to a member. Its address tells it from a later one.
+type engagement struct{ cluster cluster.Cluster }
+
+func (r *Rollup) state(name multicluster.ClusterName) *state {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.states[name] == nil {
+		r.states[name] = &state{}
+	}
+	return r.states[name]
+}
+
+// Engage counts the member's runs, from when its cache has synced until ctx ends.
+func (r *Rollup) Engage(ctx context.Context, name multicluster.ClusterName, cl cluster.Cluster) error {
+	if name.Empty() {
+		return nil // the hub is no member
+	}
+	informer, err := cl.GetCache().GetInformer(ctx, &agentv1alpha1.AgentRun{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching AgentRuns of cluster %q: %w", name, err)
+	}
+	registration, err := informer.AddEventHandler(r.runHandler(name))
+	if err != nil {
+		return fmt.Errorf("watching AgentRuns of cluster %q: %w", name, err)
+	}
+	go func() {
+		r.follow(ctx, name, cl, registration.HasSyncedChecker())
+		if err := informer.RemoveEventHandler(registration); err != nil {
+			log.FromContext(ctx).Error(err, "Cannot stop watching AgentRuns", "cluster", name)
+		}
+	}()
+	return nil
+}
+
+// follow makes the connection the one to count from until ctx ends. A later
+// connection of the same member takes its place, and is left alone by its end.
+func (r *Rollup) follow(ctx context.Context, name multicluster.ClusterName, cl cluster.Cluster, synced toolscache.DoneChecker) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-synced.Done():
+	}
+	mine := &engagement{cluster: cl}
+	r.setEngagement(name, func(*engagement) *engagement { return mine })
+	<-ctx.Done()
+	r.setEngagement(name, func(current *engagement) *engagement {
+		if current == mine {
+			return nil
+		}
+		return current
+	})
+}
+
+func (r *Rollup) setEngagement(name multicluster.ClusterName, next func(current *engagement) *engagement) {
+	s := r.state(name)
+	s.mu.Lock()
+	s.engagement = next(s.engagement)
+	s.mu.Unlock()
+	r.runsChanged(name)
+}
+
+// runsChanged has the member counted anew.
+func (r *Rollup) runsChanged(name multicluster.ClusterName) {
+	r.state(name).changed.Store(true)
+	r.queue.Add(clusterKey(name))
+	r.markFleets()
+}
+
+func (r *Rollup) runHandler(name multicluster.ClusterName) toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { r.runsChanged(name) },
+		DeleteFunc: func(any) { r.runsChanged(name) },
+		UpdateFunc: func(before, after any) {
+			if countsAlike(before, after) {
+				return
+			}
+			r.runsChanged(name)
+		},
+	}
+}
+
+// countsAlike says whether two versions of a run count the same.
+func countsAlike(before, after any) bool {
+	a, ok := before.(*agentv1alpha1.AgentRun)
+	b, okToo := after.(*agentv1alpha1.AgentRun)
+	return ok && okToo && tally.RunOf(a) == tally.RunOf(b)
+}
+
+// count returns the member's tally, counted anew when a run has changed. It is false
+// before the member's first sync. A lost member keeps its last count.
+func (r *Rollup) count(ctx context.Context, name multicluster.ClusterName, known []fleetv1alpha1.RecentFailure) (tally.Tally, bool) {
+	s := r.state(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tally != nil {
+		known = s.tally.RecentFailures
+	}
+	if s.engagement != nil && s.changed.Swap(false) {
+		counted, err := r.countRuns(ctx, s.engagement.cluster, known)
+		if err != nil {
+			s.changed.Store(true)
+			log.FromContext(ctx).Error(err, "Cannot count AgentRuns", "cluster", name)
+		} else {
+			s.tally = &counted
+		}
+	}
+	if s.tally == nil {
+		return tally.Tally{}, false
+	}
+	return *s.tally, true
+}
+
+// forget drops what is held of a member that is gone. A connection is kept until it
+// ends: it may be the first sign of a member that is about to appear.
+func (r *Rollup) forget(name multicluster.ClusterName) {
+	s := r.state(name)
+	s.mu.Lock()
+	engaged := s.engagement != nil
+	s.tally = nil
+	s.changed.Store(true)
+	s.mu.Unlock()
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !engaged {
+		delete(r.states, name)
+	}
+}
+
+// countRuns counts what the member's cache holds. The listed objects are the cache's
+// own: they are read only.
+func (r *Rollup) countRuns(ctx context.Context, cl cluster.Cluster, known []fleetv1alpha1.RecentFailure) (tally.Tally, error) {
+	var list agentv1alpha1.AgentRunList
+	if err := cl.GetCache().List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return tally.Tally{}, err
+	}
+	runs := make([]tally.Run, len(list.Items))
+	for i := range list.Items {
+		runs[i] = tally.RunOf(&list.Items[i])
+	}
+	for _, i := range tally.Newest(runs) {
+		runs[i].Evidence = r.evidence(ctx, cl, &list.Items[i])
+		if runs[i].Evidence == (tally.Evidence{}) {
+			runs[i].Evidence = tally.KnownEvidence(runs[i], known)
+		}
+	}
+	return tally.Of(runs), nil
+}
+
+// evidence looks at the run's pod, if there still is one.
+func (r *Rollup) evidence(ctx context.Context, cl cluster.Cluster, run *agentv1alpha1.AgentRun) tally.Evidence {
+	if r.options.PodOf == nil || r.options.Culprit == nil {
+		return tally.Evidence{}
+	}
+	pod := r.options.PodOf(ctx, cl, run.DeepCopy())
+	if pod == nil {
+		return tally.Evidence{}
+	}
+	var e tally.Evidence
+	e.Container, e.Image, e.Node = r.options.Culprit(pod, tally.RunOf(run).Reason)
+	return e
+}

@@ -1,0 +1,92 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rollup
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+)
+
+const labelCluster = "cluster"
+
+// Reasons are bounded, and at most MaxFailureReasons for each member.
+var (
+	runsGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "agentrunfleet_runs",
+		Help: "AgentRuns that exist, by member cluster and phase; unknown are those that were active when the member was last observed.",
+	}, []string{labelCluster, "phase"})
+	failedGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "agentrunfleet_failed_runs",
+		Help: "Failed AgentRuns that exist, by member cluster and reason.",
+	}, []string{labelCluster, "reason"})
+	upGauge = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "agentrunfleet_member_up",
+		Help: "1 when the member cluster is connected, else 0.",
+	}, []string{labelCluster})
+)
+
+func init() {
+	metrics.Registry.MustRegister(runsGauge, failedGauge, upGauge)
+}
+
+func (r *Rollup) setMetrics(m Member, status fleetv1alpha1.AgentRunClusterStatusStatus) {
+	name := m.Name.String()
+	up := 0.0
+	if observed(m) {
+		up = 1
+	}
+	upGauge.WithLabelValues(name).Set(up)
+	for phase, n := range map[string]int32{
+		"pending":   status.Runs.Pending,
+		"running":   status.Runs.Running,
+		"succeeded": status.Runs.Succeeded,
+		"failed":    status.Runs.Failed,
+		"unknown":   status.Runs.Unknown,
+	} {
+		runsGauge.WithLabelValues(name, phase).Set(float64(n))
+	}
+	r.setFailures(m, status.Failures)
+}
+
+// setFailures also removes the series of reasons that no run has failed for any more.
+func (r *Rollup) setFailures(m Member, failures []fleetv1alpha1.FailureCount) {
+	s := r.state(m.Name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone := sets.New(s.reasons...)
+	s.reasons = nil
+	for _, f := range failures {
+		failedGauge.WithLabelValues(m.Name.String(), f.Reason).Set(float64(f.Current))
+		s.reasons = append(s.reasons, f.Reason)
+		gone.Delete(f.Reason)
+	}
+	for reason := range gone {
+		failedGauge.DeleteLabelValues(m.Name.String(), reason)
+	}
+}
+
+// deleteMetrics removes every series of a member.
+func deleteMetrics(name multicluster.ClusterName) {
+	series := prometheus.Labels{labelCluster: name.String()}
+	runsGauge.DeletePartialMatch(series)
+	failedGauge.DeletePartialMatch(series)
+	upGauge.DeletePartialMatch(series)
+}
