@@ -205,7 +205,7 @@ func (cp *ControlPlane) environment(o Options) (*envtest.Environment, error) {
 }
 
 func (cp *ControlPlane) etcd() (*envtest.Etcd, error) {
-	binary, err := BinaryPath("etcd")
+	script, err := cp.guardedBinary("etcd")
 	if err != nil {
 		return nil, err
 	}
@@ -214,11 +214,11 @@ func (cp *ControlPlane) etcd() (*envtest.Etcd, error) {
 		return nil, err
 	}
 	data := cp.path("etcd")
-	return &envtest.Etcd{Path: binary, DataDir: data, Out: log, Err: log}, os.Mkdir(data, 0o700)
+	return &envtest.Etcd{Path: script, DataDir: data, Out: log, Err: log}, os.Mkdir(data, 0o700)
 }
 
 func (cp *ControlPlane) apiServer(o Options) (*envtest.APIServer, error) {
-	binary, err := BinaryPath("kube-apiserver")
+	script, err := cp.guardedBinary("kube-apiserver")
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func (cp *ControlPlane) apiServer(o Options) (*envtest.APIServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &envtest.APIServer{Path: binary, CertDir: cp.path("certs"), Out: log, Err: log}
+	server := &envtest.APIServer{Path: script, CertDir: cp.path("certs"), Out: log, Err: log}
 	for flag, value := range o.APIServerFlags {
 		server.Configure().Set(flag, value)
 	}

@@ -30,6 +30,9 @@ import (
 var hub, member *ControlPlane
 
 func TestMain(m *testing.M) {
+	if os.Getenv(orphanEnv) != "" {
+		awaitKill()
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

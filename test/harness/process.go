@@ -63,7 +63,8 @@ func startProcess(ctx context.Context, p program, logFile string) (*process, err
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// Ctrl-C in a terminal is for the parent, which then stops us in order.
+	// Ctrl-C in a terminal is for the parent, which then stops all in order; and
+	// the guard kills by group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", p.name, err)
@@ -115,9 +116,9 @@ func healthy(ctx context.Context, c *http.Client, url string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// kill ends the process and returns once it is gone.
+// kill ends the process and its guard, and returns once it is gone.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill() // fails only when it has ended already
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // fails only when it has ended already
 	<-p.exited
 }
 

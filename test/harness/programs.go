@@ -90,6 +90,10 @@ func StartAgentSandbox(ctx context.Context, cp *ControlPlane) error {
 
 // run starts a program that ends with the control plane.
 func (cp *ControlPlane) run(ctx context.Context, p program) error {
+	var err error
+	if p.path, err = cp.guarded(p.name, p.path); err != nil {
+		return err
+	}
 	proc, err := startProcess(ctx, p, cp.path(p.name+".log"))
 	if err != nil {
 		return fmt.Errorf("control plane %q: %w", cp.Name, err)
