@@ -50,18 +50,18 @@ func newDialer() *dialer {
 
 // DialContext dials until ctx is done or the dialer is closed.
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if d.ctx.Err() != nil {
+		return nil, errDisengaged
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
 
 	conn, err := d.Dialer.DialContext(ctx, network, address)
-	if d.ctx.Err() != nil {
-		if conn != nil {
-			_ = conn.Close()
-		}
+	switch {
+	case err != nil && d.ctx.Err() != nil:
 		return nil, errDisengaged
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	return d.track(conn)
