@@ -32,6 +32,9 @@ limitations under the License.
 // Nothing here runs a kubelet. Tests play it with ControlPlane.SetPodStatus and
 // the builders of package build.
 //
+// An API server holds the first create of a custom resource back for 2 s when
+// its CRD is younger than that. Measurements must not start with such a create.
+//
 // Waiting is left to gomega: NewGomega returns one with limits that a busy
 // machine can keep, and komega.New(cp.Client) fetches objects for it.
 //
