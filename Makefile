@@ -51,3 +51,11 @@ generate: controller-gen ## Regenerate deepcopy code, CRDs and RBAC from the mar
 	@$(BIN)/controller-gen object:headerFile=test/boilerplate.go.txt paths=./api/...
 	@$(BIN)/controller-gen crd paths=./api/agent/... output:crd:artifacts:config=config/crd/member
 	@$(BIN)/controller-gen crd paths=./api/fleet/... output:crd:artifacts:config=config/crd/hub
+	@$(BIN)/controller-gen rbac:roleName=agentrun-fleet-member paths=./fleet/agentrun/... output:rbac:artifacts:config=config/rbac/member
+	@$(BIN)/controller-gen rbac:roleName=agentrun-fleet-hub paths=./fleet/rollup/... paths=./providers/... output:rbac:artifacts:config=config/rbac/hub
+
+.PHONY: manifests
+manifests: generate kustomize ## Write dist/hub.yaml and dist/member.yaml, for kubectl apply -f
+	@mkdir -p dist
+	@$(BIN)/kustomize build config/default >dist/hub.yaml
+	@$(BIN)/kustomize build config/member >dist/member.yaml

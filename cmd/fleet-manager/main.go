@@ -30,6 +30,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
+// version is set by the linker.
+var version = "dev"
+
 func main() {
 	if err := execute(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "fleet-manager:", err)
@@ -51,6 +54,7 @@ func execute(args []string) error {
 		return fmt.Errorf("cannot start: %w", errs.ToAggregate())
 	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.zap)))
+	ctrl.Log.Info("Starting fleet-manager", "version", version)
 	hub, err := config.GetConfig()
 	if err != nil {
 		return fmt.Errorf("finding the hub: give --kubeconfig, set KUBECONFIG, or run in the hub: %w", err)

@@ -35,9 +35,9 @@ import (
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 )
 
-// +kubebuilder:rbac:groups=fleet.konveyor.io,resources=agentrunclusterstatuses,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups=fleet.konveyor.io,resources=agentrunclusterstatuses,verbs=list;watch;create;delete
 // +kubebuilder:rbac:groups=fleet.konveyor.io,resources=agentrunclusterstatuses/status,verbs=update
-// +kubebuilder:rbac:groups=fleet.konveyor.io,resources=agentrunfleetstatuses,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups=fleet.konveyor.io,resources=agentrunfleetstatuses,verbs=list;watch;create
 // +kubebuilder:rbac:groups=fleet.konveyor.io,resources=agentrunfleetstatuses/status,verbs=update
 
 const (
