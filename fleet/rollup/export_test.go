@@ -16,7 +16,21 @@ limitations under the License.
 
 package rollup
 
-import "sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+import (
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/tally"
+)
 
 // MarkChanged is what a run's event does.
 func MarkChanged(r *Rollup, name multicluster.ClusterName) { r.runsChanged(name) }
+
+// StatusOf is what is written of a member with that tally.
+func StatusOf(m Member, counted tally.Tally) fleetv1alpha1.AgentRunClusterStatusStatus {
+	var status fleetv1alpha1.AgentRunClusterStatusStatus
+	counted.ApplyTo(&status)
+	(&Rollup{clock: clock.RealClock{}}).setConnection(&status, m)
+	return status
+}

@@ -169,6 +169,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
+	t.Helper()
 	w := &world{WithT: harness.NewGomega(t), t: t, ctx: t.Context(),
 		members: &registry{members: map[multicluster.ClusterName]rollup.Member{}}}
 	t.Cleanup(func() { w.clean() })
@@ -197,9 +198,7 @@ func (w *world) clean() {
 		w.stop()
 	}
 	ctx := context.Background()
-	for _, kind := range []client.Object{&fleetv1alpha1.AgentRunFleetStatus{}} {
-		w.Expect(hub.Client.DeleteAllOf(ctx, kind)).To(gomega.Succeed())
-	}
+	w.Expect(hub.Client.DeleteAllOf(ctx, &fleetv1alpha1.AgentRunFleetStatus{})).To(gomega.Succeed())
 	var all fleetv1alpha1.AgentRunClusterStatusList
 	w.Expect(hub.Client.List(ctx, &all)).To(gomega.Succeed())
 	for i := range all.Items {

@@ -62,15 +62,17 @@ func Summary(members []Member) fleetv1alpha1.AgentRunFleetStatusStatus {
 	}
 	for _, s := range failures.bounded() {
 		out.Failures = append(out.Failures, fleetv1alpha1.FleetFailureCount{
-			FailureCount: s.FailureCount, Clusters: int32(s.clusters.Len()),
+			FailureCount: s.FailureCount, Clusters: count32(s.clusters.Len()),
 		})
 	}
-	out.Clusters.Total = int32(len(members))
+	out.Clusters.Total = count32(len(members))
 	out.Clusters.Ratio = fmt.Sprintf("%d/%d", out.Clusters.Observed, out.Clusters.Total)
 	out.Conditions = []metav1.Condition{ready(out.ClusterSummaries)}
 	boundSummaries(&out)
 	return out
 }
+
+func count32(n int) int32 { return int32(n) } //nolint:gosec // counts of members, far below 2^31
 
 func addRuns(sum *fleetv1alpha1.RunCounts, runs fleetv1alpha1.RunCounts) {
 	sum.Pending += runs.Pending
@@ -118,7 +120,7 @@ func boundSummaries(out *fleetv1alpha1.AgentRunFleetStatusStatus) {
 	slices.SortFunc(out.ClusterSummaries, worstFirst)
 	if omitted := len(out.ClusterSummaries) - fleetv1alpha1.MaxClusterSummaries; omitted > 0 {
 		out.ClusterSummaries = slices.Clone(out.ClusterSummaries[:fleetv1alpha1.MaxClusterSummaries])
-		out.ClusterSummariesOmitted = int32(omitted)
+		out.ClusterSummariesOmitted = count32(omitted)
 	}
 }
 

@@ -113,8 +113,8 @@ func TestSummary(t *testing.T) {
 		},
 		"recorded numbers are summed up where there are some": {
 			members: []Member{
-				recorded("f/a", fleetv1alpha1.FailureCount{Reason: "E", Current: 1, Total: ptr(5), LastHour: ptr(1), LastDay: ptr(2)}),
-				recorded("f/b", fleetv1alpha1.FailureCount{Reason: "E", Total: ptr(7)}),
+				recorded("f/a", fleetv1alpha1.FailureCount{Reason: "E", Current: 1, Total: new(int64(5)), LastHour: new(int64(1)), LastDay: new(int64(2))}),
+				recorded("f/b", fleetv1alpha1.FailureCount{Reason: "E", Total: new(int64(7))}),
 				recorded("f/c", fleetv1alpha1.FailureCount{Reason: "E", Current: 1}),
 			},
 			want: fleetv1alpha1.AgentRunFleetStatusStatus{
@@ -123,7 +123,7 @@ func TestSummary(t *testing.T) {
 				}},
 				Clusters: fleetv1alpha1.ClusterCounts{Total: 3, Observed: 3, Ratio: "3/3"},
 				Failures: []fleetv1alpha1.FleetFailureCount{{FailureCount: fleetv1alpha1.FailureCount{
-					Reason: "E", Current: 2, Total: ptr(12), LastHour: ptr(1), LastDay: ptr(2),
+					Reason: "E", Current: 2, Total: new(int64(12)), LastHour: new(int64(1)), LastDay: new(int64(2)),
 				}, Clusters: 2}},
 				ClusterSummaries: []fleetv1alpha1.ClusterSummary{
 					{Name: "f/a", Connected: "True", Reason: "Connected", TopReason: "E"},
@@ -255,5 +255,3 @@ func recorded(name string, f fleetv1alpha1.FailureCount) Member {
 	m.Status.Failures = []fleetv1alpha1.FailureCount{f}
 	return m
 }
-
-func ptr(n int64) *int64 { return &n }
