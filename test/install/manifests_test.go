@@ -1,0 +1,184 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package install
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/konveyor/agentrun-fleet/test/harness"
+)
+
+func TestEveryKustomizationBuilds(t *testing.T) {
+	hub := []string{
+		"Namespace agentrun-fleet-system",
+		"CustomResourceDefinition agentrunclusterstatuses.fleet.konveyor.io",
+		"CustomResourceDefinition agentrunfleetstatuses.fleet.konveyor.io",
+		"ServiceAccount agentrun-fleet-manager",
+		"ClusterRole agentrun-fleet-hub",
+		"ClusterRoleBinding agentrun-fleet-hub",
+		"Service agentrun-fleet-metrics",
+		"Deployment agentrun-fleet-manager",
+	}
+	member := []string{
+		"Namespace agentrun-fleet-system",
+		"ServiceAccount agentrun-fleet",
+		"ClusterRole agentrun-fleet-member",
+		"ClusterRoleBinding agentrun-fleet-member",
+		"Secret agentrun-fleet-token",
+	}
+	cases := map[string]struct {
+		dir  string
+		want []string
+	}{
+		"a hub gets its CRDs and the manager": {
+			dir:  "default",
+			want: hub,
+		},
+		"a hub whose manager may read Secrets in one namespace gets a Role besides": {
+			dir:  "secret-namespaces",
+			want: append([]string{"Role agentrun-fleet-kubeconfigs", "RoleBinding agentrun-fleet-kubeconfigs"}, hub...),
+		},
+		"a member gets the AgentRun CRD and an account for the hub": {
+			dir:  "member",
+			want: append([]string{"CustomResourceDefinition agentruns.konveyor.io"}, member...),
+		},
+		"a member with a CRD of its own gets the account alone": {
+			dir:  "member/rbac-only",
+			want: member,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, o := range kustomize(t, tc.dir) {
+				got = append(got, o.GetKind()+" "+o.GetName())
+			}
+			slices.Sort(got)
+			slices.Sort(tc.want)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("kustomize build config/%s (-want +got):\n%s", tc.dir, diff)
+			}
+		})
+	}
+}
+
+// kubectl explain prints what stands in the CRDs.
+func TestEveryFieldIsDocumented(t *testing.T) {
+	for _, dir := range []string{"default", "member"} {
+		documented := 0
+		for _, crd := range crds(t, dir) {
+			for _, version := range crd.Spec.Versions {
+				found := undocumented(crd.Spec.Names.Singular, *version.Schema.OpenAPIV3Schema, &documented)
+				for _, field := range found {
+					t.Errorf("config/%s: %s has no description", dir, field)
+				}
+			}
+		}
+		if documented < 20 {
+			t.Errorf("config/%s: %d documented fields found, want them all", dir, documented)
+		}
+	}
+}
+
+// undocumented returns the fields below schema without a description, and counts the
+// others. The API server documents metadata itself.
+func undocumented(path string, schema apiextensionsv1.JSONSchemaProps, documented *int) []string {
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		property, at := schema.Properties[name], path+"."+name
+		switch {
+		case property.Description != "":
+			*documented++
+		case name != "metadata":
+			found = append(found, at)
+		}
+		found = append(found, undocumented(at, property, documented)...)
+	}
+	if schema.Items != nil && schema.Items.Schema != nil {
+		found = append(found, undocumented(path+"[]", *schema.Items.Schema, documented)...)
+	}
+	if schema.AdditionalProperties != nil && schema.AdditionalProperties.Schema != nil {
+		found = append(found, undocumented(path+"{}", *schema.AdditionalProperties.Schema, documented)...)
+	}
+	return found
+}
+
+func crds(t *testing.T, dir string) []apiextensionsv1.CustomResourceDefinition {
+	t.Helper()
+	var out []apiextensionsv1.CustomResourceDefinition
+	for _, o := range kustomize(t, dir) {
+		if o.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		crd := apiextensionsv1.CustomResourceDefinition{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &crd); err != nil {
+			t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+		out = append(out, crd)
+	}
+	return out
+}
+
+// kustomize builds a folder of config.
+func kustomize(t *testing.T, dir string) []unstructured.Unstructured {
+	t.Helper()
+	g := NewWithT(t)
+	binary, err := harness.ToolPath("kustomize", "kustomize")
+	g.Expect(err).NotTo(HaveOccurred())
+	cmd := exec.CommandContext(t.Context(), binary, "build", config(t, dir))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	g.Expect(err).NotTo(HaveOccurred(), "%s", &stderr)
+	g.Expect(stderr.String()).To(BeEmpty(), "kustomize warns of what it will not build one day")
+
+	var objects []unstructured.Unstructured
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(out), 4096)
+	for {
+		o := unstructured.Unstructured{}
+		err := decoder.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		g.Expect(err).NotTo(HaveOccurred())
+		objects = append(objects, o)
+	}
+}
+
+// config is a path within the folder config.
+func config(t *testing.T, path string) string {
+	t.Helper()
+	root, err := harness.RepoRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, "config", path)
+}
