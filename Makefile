@@ -19,6 +19,21 @@ KUBE_LDFLAGS := $(foreach pkg,k8s.io/component-base/version k8s.io/client-go/pkg
 help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+.PHONY: test
+test: kube-binaries agent-sandbox kustomize ## Run every test on real API servers (the first run builds them)
+	go test -timeout 20m ./...
+
+.PHONY: build
+build: ## Build the manager into bin/
+	CGO_ENABLED=0 go build -trimpath -o $(BIN)/fleet-manager ./cmd/fleet-manager
+
+.PHONY: demo
+demo: kube-binaries kwok agent-sandbox ## Show it at work: a hub, three members, 36 runs. ONESHOT=1 checks every number and ends
+	@echo ">> building fleet-manager and the demo (minutes the first time, seconds later)"
+	@go build ./cmd/fleet-manager ./test/demo
+	@go build -o $(BIN)/demo ./test/demo
+	@$(BIN)/demo $(if $(ONESHOT),--oneshot)
+
 ##@ Tools (built from Go modules into bin/)
 
 KUBE_PROGRAMS := kube-apiserver kube-scheduler kube-controller-manager kubectl
@@ -59,3 +74,24 @@ manifests: generate kustomize ## Write dist/hub.yaml and dist/member.yaml, for k
 	@mkdir -p dist
 	@$(BIN)/kustomize build config/default >dist/hub.yaml
 	@$(BIN)/kustomize build config/member >dist/member.yaml
+
+.PHONY: verify
+verify: generate ## Fail when a generated file is not current
+	@git diff --exit-code -- api config || { echo "generated files are not current: run make generate and commit"; exit 1; }
+	@test -z "$$(git ls-files --others --exclude-standard -- api config)" || { echo "generated files are not committed:"; git ls-files --others --exclude-standard -- api config; exit 1; }
+	@go mod tidy -diff
+
+.PHONY: lint
+lint: golangci-lint ## Run golangci-lint
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: race
+race: kube-binaries agent-sandbox kustomize ## Run every test with the race detector (needs a C compiler)
+	go test -race -timeout 30m ./...
+
+.PHONY: cover
+cover: ## Hold the pure packages to 95% statement coverage
+	@for p in startup tally; do \
+		go test -coverprofile=$(BIN)/$$p.cover ./fleet/$$p >/dev/null; \
+		go tool cover -func=$(BIN)/$$p.cover | awk -v p=$$p '/^total:/ {sub("%", "", $$3); print "fleet/" p ": " $$3 "% of statements"; exit ($$3 + 0 < 95)}'; \
+	done

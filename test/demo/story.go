@@ -1,0 +1,242 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/konveyor/agentrun-fleet/test/harness"
+)
+
+// demo is the story that is told of a fleet.
+type demo struct {
+	screen  screen
+	fleet   *fleet
+	created map[string][]demoRun // runs by member, so far
+
+	passed, failed int
+}
+
+func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) (err error) {
+	d.screen.say("Starting a hub and three members, each with its own API server; the members also with\n" +
+		"         kube-scheduler, agent-sandbox and KWOK as their nodes.")
+	d.fleet, err = startFleet(ctx)
+	if err != nil {
+		return err
+	}
+	d.screen.kubeconfig = d.fleet.kubeconfigPath()
+	d.fleet.playKonveyor(ctx, fail)
+	d.screen.say("Starting fleet-manager against the hub, with the rights of config/rbac/hub.")
+	if err := d.fleet.startManager(ctx); err != nil {
+		return err
+	}
+	go func() {
+		select {
+		case <-d.fleet.manager.Exited():
+			fail(errors.New("fleet-manager has ended by itself\n" + lastLines(d.fleet.managerLog(), 20)))
+		case <-ctx.Done():
+		}
+	}()
+	d.screen.say("Telling the hub of the members: a kubeconfig Secret for each, with the rights of config/rbac/member.")
+	if err := d.fleet.register(ctx); err != nil {
+		return err
+	}
+	return d.screen.kubectl(ctx, "get", "secrets", "-n", clustersNamespace, "-L", "cluster.x-k8s.io/cluster-name")
+}
+
+// tell is the story. What it awaits is checked; a wrong number does not end it.
+func (d *demo) tell(ctx context.Context) error {
+	for _, act := range []func(context.Context) error{d.manyRuns, d.outage, d.lateFailure} {
+		if err := act(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) manyRuns(ctx context.Context) error {
+	if err := d.awaitConnected(ctx); err != nil {
+		return err
+	}
+	total := 0
+	for _, list := range initialRuns {
+		total += len(list)
+	}
+	d.screen.say("Creating %d AgentRuns in the members. Some can never start. What the hub says of them:", total)
+	stop, err := d.screen.watch(ctx, "get", "agentrunfleetstatus")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := d.fleet.forEachMember(func(cp *harness.ControlPlane) error {
+		for _, run := range initialRuns[cp.Name] {
+			if err := run.create(ctx, cp); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for name, list := range initialRuns {
+		d.created[name] = slices.Clone(list)
+	}
+	if err := d.settle(ctx, settled); err != nil {
+		return err
+	}
+	stop()
+	d.screen.say("Nothing changes any more. In which members, and what else is known:")
+	if err := d.showHub(ctx); err != nil {
+		return err
+	}
+	d.screen.say("One member itself:")
+	if err := d.screen.kubectl(ctx, "--context", west, "get", "ar"); err != nil {
+		return err
+	}
+	d.screen.say("Why one of its runs failed:")
+	return d.screen.kubectl(ctx, "--context", west, "events", "--for", "agentrun/missing-config-1")
+}
+
+func (d *demo) showHub(ctx context.Context) error {
+	return errors.Join(
+		d.screen.kubectl(ctx, "get", "agentrunfleetstatus", "-o", "wide"),
+		d.screen.kubectl(ctx, "get", "arcs", "-A"),
+	)
+}
+
+func (d *demo) awaitConnected(ctx context.Context) error {
+	return await(ctx, func() (bool, error) {
+		s, err := d.fleet.observe(ctx)
+		return err == nil && s.fleet.Status.Clusters.Ratio == "3/3", err
+	})
+}
+
+// outage cuts edge off; a run fails there that nobody sees until it is back.
+func (d *demo) outage(ctx context.Context) error {
+	d.screen.say("Cutting off %s: packets vanish. Three failed probes make it Unknown, not failed and not zero.", edge)
+	stop, err := d.screen.watch(ctx, "get", "agentrunfleetstatus", "-o", "wide")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	d.fleet.proxy.Pause()
+	if err := d.create(ctx, edge, edgeLateRun); err != nil {
+		return err
+	}
+	if err := d.settle(ctx, cutOff); err != nil {
+		return err
+	}
+	stop()
+	if err := d.screen.kubectl(ctx, "get", "arcs", "-A"); err != nil {
+		return err
+	}
+	d.screen.say("%s is back. AgentRun %s, created there meanwhile, fails now:", edge, edgeLateRun.name)
+	if stop, err = d.screen.watch(ctx, "get", "agentrunfleetstatus", "-o", "wide"); err != nil {
+		return err
+	}
+	defer stop()
+	d.fleet.proxy.Resume()
+	return d.settle(ctx, backAgain)
+}
+
+// lateFailure creates a run that cannot start and tells how soon the hub knows.
+func (d *demo) lateFailure(ctx context.Context) error {
+	d.screen.say("One more AgentRun that cannot start, in %s:", west)
+	before := time.Now()
+	if err := d.create(ctx, west, westLateRun); err != nil {
+		return err
+	}
+	if err := d.settle(ctx, final); err != nil {
+		return err
+	}
+	d.screen.say("%.1f s after it was created, its failure stands in the summary:", time.Since(before).Seconds())
+	if err := d.showHub(ctx); err != nil {
+		return err
+	}
+	return d.screen.kubectl(ctx, "--context", west, "get", "ar", westLateRun.name, "-o", "wide")
+}
+
+func (d *demo) create(ctx context.Context, member string, run demoRun) error {
+	d.created[member] = append(d.created[member], run)
+	return run.create(ctx, d.fleet.members[member])
+}
+
+// settle waits until everything is as expected, and says what is not.
+func (d *demo) settle(ctx context.Context, want expectation) error {
+	var checks []check
+	err := await(ctx, func() (bool, error) {
+		s, err := d.fleet.observe(ctx)
+		if err != nil {
+			return false, err
+		}
+		checks = s.checks(want, d.created)
+		return len(failed(checks)) == 0, nil
+	})
+	wrong := failed(checks)
+	d.passed += len(checks) - len(wrong)
+	d.failed += len(wrong)
+	if err != nil {
+		return err
+	}
+	for _, c := range wrong {
+		d.screen.printf("WRONG %s (-want +got):\n%s\n", c.what, c.diff)
+	}
+	return nil
+}
+
+func (d *demo) verdict() error {
+	d.screen.printf("\ndemo: %d checks passed, %d failed\n", d.passed, d.failed)
+	if d.failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d numbers are wrong\n%s", d.failed, lastLines(d.fleet.managerLog(), 40))
+}
+
+// invite tells how to look around.
+func (d *demo) invite() {
+	binary, err := harness.BinaryPath("kubectl")
+	if err != nil {
+		binary = "kubectl"
+	}
+	d.screen.say("Everything keeps running until Ctrl-C. In another terminal:")
+	d.screen.printf(`
+  export KUBECONFIG=%s
+  alias kubectl=%s
+  kubectl get agentrunfleetstatus --watch
+  kubectl get arcs -A -o wide
+  kubectl describe arcs -n %s %s
+  kubectl --context %s get ar -o wide     # contexts: hub, %s
+  kubectl --context %s delete ar crash-loop
+  tail -f %s
+
+`, d.screen.kubeconfig, binary, clustersNamespace, edge, west, strings.Join(memberNames, ", "), east, d.fleet.managerLog())
+}
+
+func lastLines(file string, count int) string {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return strings.Join(lines[max(0, len(lines)-count):], "\n")
+}
