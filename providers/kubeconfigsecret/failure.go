@@ -131,11 +131,17 @@ func networkProblem(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) || (errors.As(err, &timeout) && timeout.Timeout()) {
 		return "The API server does not answer in time"
 	}
+	cause := err.Error()
 	var request *url.Error
 	if errors.As(err, &request) {
-		err = request.Err
+		cause = request.Err.Error()
 	}
-	return "The API server cannot be reached (" + printable(err.Error(), maxCause) + ")"
+	// Without the local port, which differs each time and would make each probe a change.
+	var op *net.OpError
+	if errors.As(err, &op) && op.Addr != nil {
+		cause = fmt.Sprintf("%s %s: %v", op.Op, op.Addr, op.Err)
+	}
+	return "The API server cannot be reached (" + printable(cause, maxCause) + ")"
 }
 
 const (

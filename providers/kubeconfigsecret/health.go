@@ -52,7 +52,7 @@ func (m *member) watchHealth(conn *Connection) {
 	thorough := false
 	for sleep(conn.ctx, o.Clock, o.ProbeInterval) {
 		thorough = conn.watchError() != nil || thorough
-		version, err := probe(conn, o.ProbeTimeout, thorough)
+		version, err := probe(conn, o, thorough)
 		if conn.ctx.Err() != nil {
 			return
 		}
@@ -68,13 +68,14 @@ func (m *member) watchHealth(conn *Connection) {
 	}
 }
 
-func probe(conn *Connection, timeout time.Duration, thorough bool) (string, error) {
+func probe(conn *Connection, o Options, thorough bool) (string, error) {
+	check, timeout := conn.check.alive, o.ProbeTimeout
+	if thorough { // many calls, of which each ends after CallTimeout
+		check, timeout = conn.check.all, o.ConnectTimeout
+	}
 	ctx, cancel := context.WithTimeout(conn.ctx, timeout)
 	defer cancel()
-	if thorough {
-		return conn.check.all(ctx)
-	}
-	return conn.check.alive(ctx)
+	return check(ctx)
 }
 
 // sleep waits for d and returns false when ctx was done first.

@@ -19,6 +19,7 @@ package kubeconfigsecret_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -299,11 +300,52 @@ func TestHubCacheHoldsKubeconfigsOnly(t *testing.T) {
 
 func TestSameClusterNameInTwoNamespaces(t *testing.T) {
 	other := newNamespace(t)
-	long := strings.Repeat("x", 63)
-	f := newFleet(t, func(o *Options) { o.Namespaces = append(o.Namespaces, other) }, nil)
-	f.put(long, admin(east))
-	f.awaitReason(long, ReasonConnected)
-	f.Expect(f.provider.Members()).To(HaveLen(1), "the other namespace is not in this hub cache")
+	long := strings.Repeat("x", 63) // as long as the label may be
+	f := newFleet(t, func(o *Options) { o.Namespaces = append(o.Namespaces, other) }, map[string][]byte{long: admin(east)})
+	f.Expect(hub.Client.Create(t.Context(), harness.MemberSecret(other, long, admin(west)))).To(Succeed())
+	f.Eventually(func() map[multicluster.ClusterName]string {
+		connected := map[multicluster.ClusterName]string{}
+		for _, m := range f.provider.Members() {
+			if m.Connected.Status == metav1.ConditionTrue {
+				connected[m.Name] = m.Endpoint
+			}
+		}
+		return connected
+	}).Should(Equal(map[multicluster.ClusterName]string{
+		MemberName(f.namespace, long): east.Config.Host, MemberName(other, long): west.Config.Host,
+	}))
+}
+
+func TestIndexesReachEveryMember(t *testing.T) {
+	f := newFleet(t, nil, map[string][]byte{"a": admin(east)})
+	f.awaitReason("a", ReasonConnected)
+	cl, err := f.provider.Get(t.Context(), f.name("a"))
+	f.Expect(err).NotTo(HaveOccurred())
+	found := &corev1.ConfigMapList{}
+	f.Expect(cl.GetClient().List(t.Context(), found, client.InNamespace("default"), client.MatchingFields{nameIndex: "kube-root-ca.crt"})).To(Succeed())
+	f.Expect(f.provider.IndexField(t.Context(), &corev1.Pod{}, nameIndex, nil)).
+		To(MatchError(ContainSubstring("before the manager is started")))
+}
+
+func TestRemovingOneMemberLeavesTheOthersAlone(t *testing.T) {
+	const members, removed = 12, 4
+	secrets := map[string][]byte{}
+	for i := range members {
+		secrets[fmt.Sprintf("m%02d", i)] = admin(east)
+	}
+	f := newFleet(t, nil, secrets)
+	for name := range secrets {
+		f.awaitReason(name, ReasonConnected)
+	}
+	for i := range removed {
+		f.remove(fmt.Sprintf("m%02d", i))
+	}
+	f.Eventually(f.provider.Members).Should(HaveLen(members - removed))
+	for i := removed; i < members; i++ {
+		name := fmt.Sprintf("m%02d", i)
+		f.awaitReconciled(east, name)
+		f.Expect(f.made(name)).To(Equal(1), name)
+	}
 }
 
 // otherCertificate is east's address with a client certificate that west issued.

@@ -74,7 +74,11 @@ func TestClassify(t *testing.T) {
 		"a refused client certificate": {
 			request(&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}), ReasonUnauthorized, "client certificate",
 		},
-		"nobody listens":     {request(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}), ReasonUnreachable, "dial tcp: connection refused"},
+		"nobody listens": {request(&net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}), ReasonUnreachable, "(dial tcp: connection refused)"},
+		"a reset, without the local port": {
+			request(&net.OpError{Op: "read", Net: "tcp", Source: &net.TCPAddr{Port: 54321}, Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 6443}, Err: errors.New("connection reset by peer")}),
+			ReasonUnreachable, "(read 192.0.2.1:6443: connection reset by peer)",
+		},
 		"no answer":          {request(context.DeadlineExceeded), ReasonUnreachable, "in time"},
 		"a known failure":    {fmt.Errorf("wrapped: %w", &failure{reason: ReasonForbidden, message: "m"}), ReasonForbidden, "m"},
 		"control characters": {errors.New("a\x1b[31m\nb\u202e"), ReasonUnreachable, "(a[31mb)"},

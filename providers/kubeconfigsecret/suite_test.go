@@ -133,13 +133,16 @@ func newFleet(t *testing.T, change func(*kubeconfigsecret.Options), secrets map[
 		change(&options)
 	}
 	f.provider = kubeconfigsecret.New(options)
-	f.start(leaks)
+	f.start(leaks, options.Namespaces)
 	return f
 }
 
-func (f *fleet) start(leaks goleak.Option) {
+// nameIndex is added to every member.
+const nameIndex = "name"
+
+func (f *fleet) start(leaks goleak.Option, namespaces []string) {
 	f.t.Helper()
-	secrets, byObject := kubeconfigsecret.HubCacheByObject(f.namespace)
+	secrets, byObject := kubeconfigsecret.HubCacheByObject(namespaces...)
 	var err error
 	f.manager, err = mcmanager.New(hub.Config, f.provider, manager.Options{
 		Scheme:     hub.Scheme,
@@ -152,6 +155,10 @@ func (f *fleet) start(leaks goleak.Option) {
 	f.Expect(mcbuilder.ControllerManagedBy(f.manager).Named("configmaps").For(&corev1.ConfigMap{}).
 		WithOptions(controller.TypedOptions[mcreconcile.Request]{SkipNameValidation: ptr.To(true), CacheSyncTimeout: 2 * time.Second}).
 		Complete(mcreconcile.Func(f.reconcile))).To(gomega.Succeed())
+
+	f.Expect(f.manager.GetFieldIndexer().IndexField(f.t.Context(), &corev1.ConfigMap{}, nameIndex, func(o client.Object) []string {
+		return []string{o.GetName()}
+	})).To(gomega.Succeed())
 
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { f.ended <- f.manager.Start(ctx) }()
