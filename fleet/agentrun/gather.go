@@ -115,7 +115,7 @@ func (m *memberCache) sandboxOf(ctx context.Context, run *agentv1alpha1.AgentRun
 		if client.IgnoreNotFound(err) != nil {
 			return nil, err
 		}
-		if err == nil && !ownedByAnotherRun(s, run) {
+		if err == nil && !ofAnotherRun(s, run) {
 			return s, nil
 		}
 	}
@@ -132,9 +132,15 @@ func sandboxNames(run *agentv1alpha1.AgentRun, labelled []*corev1.Pod) []string 
 	return names
 }
 
-func ownedByAnotherRun(s *unstructured.Unstructured, run *agentv1alpha1.AgentRun) bool {
-	owner := metav1.GetControllerOf(s)
-	return owner != nil && owner.Kind == "AgentRun" && owner.UID != run.UID
+// ofAnotherRun says whether a Sandbox that the run does not control belongs to an
+// earlier run of the name: it has that run for its controller, or it is older than
+// this run and this run's status does not name it.
+func ofAnotherRun(s *unstructured.Unstructured, run *agentv1alpha1.AgentRun) bool {
+	if owner := metav1.GetControllerOf(s); owner != nil && owner.Kind == "AgentRun" && owner.UID != run.UID {
+		return true
+	}
+	created := s.GetCreationTimestamp()
+	return run.Status.SandboxName != s.GetName() && created.Before(&run.CreationTimestamp)
 }
 
 // podsOwnedBy returns the pods of a Sandbox, with the run's label or without.

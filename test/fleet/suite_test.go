@@ -25,10 +25,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
@@ -45,6 +47,7 @@ const stopLimit = 10 * time.Second
 var managerBinary string
 
 func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard()) // envtest's
 	code, err := buildAndRun(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -79,6 +82,8 @@ type fleet struct {
 type member struct {
 	*harness.ControlPlane
 	proxy *harness.Proxy
+	// failing counts the runs that populate has made to fail.
+	failing int
 	// user is who the hub's manager is in the member.
 	user string
 }
@@ -86,12 +91,18 @@ type member struct {
 // newFleet starts a hub and members, all at a time. The manager is not started yet.
 func newFleet(t *testing.T, names ...string) *fleet {
 	t.Helper()
+	return newFleetWith(t, nil, names...)
+}
+
+// newFleetWith is newFleet with more in every member.
+func newFleetWith(t *testing.T, more []harness.Option, names ...string) *fleet {
+	t.Helper()
 	g := harness.NewGomega(t)
 	hubOptions, err := harness.HubOptions(harness.WithAudit)
 	g.Expect(err).NotTo(HaveOccurred())
 	options := []harness.Options{hubOptions}
 	for _, name := range names {
-		o, err := harness.MemberOptions(name, harness.WithAudit)
+		o, err := harness.MemberOptions(name, append(more, harness.WithAudit)...)
 		g.Expect(err).NotTo(HaveOccurred())
 		options = append(options, o)
 	}
@@ -132,15 +143,15 @@ func (f *fleet) leave(name string) {
 // start runs the manager; it is stopped, in time, before the API servers are.
 func (f *fleet) start(flags ...string) {
 	f.Helper()
-	log := filepath.Join(f.logs, fmt.Sprintf("manager-%d.log", time.Now().UnixNano()))
-	manager, err := harness.StartManager(f.Context(), managerBinary, f.hub.KubeconfigPath(), log, flags...)
+	logFile := filepath.Join(f.logs, fmt.Sprintf("manager-%d.log", time.Now().UnixNano()))
+	manager, err := harness.StartManager(f.Context(), managerBinary, f.hub.KubeconfigPath(), logFile, flags...)
 	f.WithT.Expect(err).NotTo(HaveOccurred())
 	f.manager = manager
 	f.Cleanup(func() {
 		if _, err := manager.Stop(stopLimit); err != nil {
 			f.Errorf("Stopping the manager: %v", err)
 		}
-		content, err := os.ReadFile(log)
+		content, err := os.ReadFile(logFile)
 		if err != nil {
 			f.Error(err)
 		}
@@ -241,5 +252,5 @@ func failedWith(reason string, messageParts ...string) OmegaMatcher {
 
 // labelled is a pod that carries the run's label.
 func labelled(run *agentv1alpha1.AgentRun) *build.PodWrapper {
-	return build.MakePod(run.Name + "-pod").ForRun(run).Container("main", "registry.example/agent:1")
+	return build.MakePod(run.Name+"-pod").ForRun(run).Container("main", "registry.example/agent:1")
 }

@@ -265,7 +265,8 @@ func (cp *ControlPlane) stop() error {
 	}
 	closeLog(cp.env.ControlPlane.Etcd.Out)
 	closeLog(cp.env.ControlPlane.APIServer.Out)
-	return err
+	// envtest makes certificates for webhooks outside of Dir, though there are none.
+	return errors.Join(err, cp.env.WebhookInstallOptions.Cleanup())
 }
 
 func (cp *ControlPlane) stopAPIServer() error {

@@ -22,6 +22,7 @@ import (
 	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
@@ -55,12 +56,21 @@ func (cp *ControlPlane) CreatePod(ctx context.Context, pod *corev1.Pod) error {
 	return cp.SetPodStatus(ctx, pod)
 }
 
-// SetPodStatus plays kubelet: the stored pod's status becomes the given pod's,
-// whatever its resource version. On return the pod is as stored.
+// SetPodStatus plays kubelet: the stored pod's status becomes the given pod's, and
+// nothing else of it changes, whatever its resource version. On return the pod is as
+// stored.
 func (cp *ControlPlane) SetPodStatus(ctx context.Context, pod *corev1.Pod) error {
-	pod.ResourceVersion = "" // kubelet's word is the last
-	if err := cp.Client.Status().Update(ctx, pod); err != nil {
-		return fmt.Errorf("writing the status of Pod %s in %q: %w", client.ObjectKeyFromObject(pod), cp.Name, err)
+	status := *pod.Status.DeepCopy()
+	key := client.ObjectKeyFromObject(pod)
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := cp.Client.Get(ctx, key, pod); err != nil {
+			return err
+		}
+		pod.Status = status
+		return cp.Client.Status().Update(ctx, pod)
+	})
+	if err != nil {
+		return fmt.Errorf("writing the status of Pod %s in %q: %w", key, cp.Name, err)
 	}
 	return nil
 }
