@@ -38,7 +38,7 @@ func (r *Rollup) watchHub(ctx context.Context) error {
 func (r *Rollup) watch(ctx context.Context, object client.Object, changed func(o client.Object, exists bool)) error {
 	informer, err := r.hub.GetCache().GetInformer(ctx, object)
 	if err != nil {
-		return fmt.Errorf("watching %T on the hub: %w: install the CRDs in config/crd/hub", object, err)
+		return fmt.Errorf("watching %T on the hub: %w: check that the CRDs in config/crd/hub are installed", object, err)
 	}
 	call := func(o any, exists bool) {
 		if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {

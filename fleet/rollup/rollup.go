@@ -128,6 +128,9 @@ func New(hub cluster.Cluster, members Members, o Options) *Rollup {
 func (r *Rollup) Start(ctx context.Context) error {
 	defer r.queue.ShutDown()
 	if err := r.watchHub(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped while starting is no failure
+		}
 		return err
 	}
 	r.source.Subscribe(r.memberChanged)

@@ -27,6 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -254,6 +255,12 @@ func TestMemberNeverReached(t *testing.T) {
 		harness.HaveCondition("Connected", metav1.ConditionFalse, "InvalidKubeconfig"),
 		HaveField("Status.LastContactTime", BeNil())))
 	w.Eventually(w.fleet("fleet")).Should(HaveField("Status.Clusters.Ratio", "0/1"))
+
+	t.Log("one that is connected but not counted yet is not shown as one without runs")
+	uncounted := w.member("never", "uncounted")
+	w.members.set(uncounted)
+	w.Eventually(w.fleet("fleet")).Should(HaveField("Status.Clusters.Ratio", "0/2"))
+	w.Consistently(func() error { _, err := w.cluster(uncounted.Name)(); return err }).Should(notFound)
 }
 
 // What somebody else does to the objects is put right.
@@ -348,4 +355,50 @@ func TestEvidence(t *testing.T) {
 
 	w.create("evidence-runs", build.MakeAgentRun("other"))
 	w.Eventually(w.cluster(m.Name)).Should(And(haveRuns(fleetv1alpha1.RunCounts{Pending: 1, Active: 1, Failed: 1}), shown))
+}
+
+// The last contact is renewed though nothing else happens.
+func TestContactIsRenewed(t *testing.T) {
+	w := newWorld(t)
+	fake := clocktesting.NewFakeClock(time.Now())
+	w.options.Clock = fake
+	w.start()
+	m := w.member("contact", "m")
+	w.members.set(m)
+	w.engage(m.Name, "contact-runs")
+	w.Eventually(w.cluster(m.Name)).Should(HaveField("Status.LastContactTime", Not(BeNil())))
+
+	m.LastContactTime = metav1.NewTime(m.LastContactTime.Add(time.Minute)).Rfc3339Copy()
+	w.members.mu.Lock()
+	w.members.members[m.Name] = m // nobody is told
+	w.members.mu.Unlock()
+	w.Eventually(func() (*fleetv1alpha1.AgentRunClusterStatus, error) {
+		fake.Step(10 * time.Second)
+		return w.cluster(m.Name)()
+	}).Should(HaveField("Status.LastContactTime.Time", BeTemporally("==", m.LastContactTime.Time)))
+}
+
+// What could not be written while the hub was away is written when it is back.
+func TestHubOutage(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	m := w.member("outage", "m")
+	w.members.set(m)
+	w.engage(m.Name, "outage-runs")
+	w.create("outage-runs", build.MakeAgentRun("r"))
+	w.Eventually(w.fleet("fleet")).Should(haveRuns(fleetv1alpha1.RunCounts{Pending: 1, Active: 1}))
+
+	w.Expect(hub.KillAPIServer()).To(Succeed())
+	w.members.set(lost(m, metav1.ConditionUnknown, "Unreachable"))
+	w.Expect(hub.RestartAPIServer()).To(Succeed())
+	unknown := fleetv1alpha1.RunCounts{Unknown: 1}
+	w.Eventually(w.cluster(m.Name)).Should(haveRuns(unknown))
+	w.Eventually(w.fleet("fleet")).Should(haveRuns(unknown))
+}
+
+// The hub's own API server is no member, though multicluster-runtime can engage it.
+func TestTheHubIsNoMember(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	w.Expect(w.rollup.Engage(w.ctx, "", nil)).To(Succeed())
 }
