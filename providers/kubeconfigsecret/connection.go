@@ -144,7 +144,7 @@ func (c *Connection) start(attempt, lifetime context.Context, newCluster NewClus
 	go func() {
 		defer close(c.stopped)
 		if err := cl.Start(c.ctx); err != nil {
-			log.FromContext(c.ctx).Info("Cluster of a member ended", "cause", classify(err).message)
+			log.FromContext(c.ctx).Info("Cluster of a member ended", "cluster", c.Name, "cause", classify(err).message)
 		}
 	}()
 	if cl.GetCache().WaitForCacheSync(attempt) {

@@ -95,6 +95,7 @@ type trackedConn struct {
 	dialer *dialer
 }
 
+// Close closes the connection and forgets it.
 func (c *trackedConn) Close() error {
 	c.dialer.mu.Lock()
 	delete(c.dialer.conns, c)

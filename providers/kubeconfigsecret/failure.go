@@ -132,8 +132,7 @@ func networkProblem(err error) string {
 		return "The API server does not answer in time"
 	}
 	cause := err.Error()
-	var request *url.Error
-	if errors.As(err, &request) {
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		cause = request.Err.Error()
 	}
 	// Without the local port, which differs each time and would make each probe a change.

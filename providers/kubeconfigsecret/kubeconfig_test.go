@@ -17,7 +17,6 @@ limitations under the License.
 package kubeconfigsecret
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -196,9 +195,17 @@ func FuzzParseKubeconfig(f *testing.F) {
 		if err != nil {
 			return
 		}
-		forbidden := cfg.ExecProvider != nil || cfg.AuthProvider != nil || cfg.BearerTokenFile != "" || cfg.CertFile != "" ||
-			cfg.KeyFile != "" || cfg.CAFile != "" || cfg.Insecure || cfg.Proxy != nil || cfg.Impersonate.UserName != ""
-		if forbidden || !strings.HasPrefix(strings.ToLower(cfg.Host), "https://") || bytes.ContainsAny([]byte(cfg.BearerToken), "\r\n\x00") {
+		allowed := &rest.Config{
+			Host: cfg.Host, BearerToken: cfg.BearerToken, Username: cfg.Username, Password: cfg.Password,
+			DisableCompression: cfg.DisableCompression,
+			TLSClientConfig: rest.TLSClientConfig{
+				ServerName: cfg.ServerName, CAData: cfg.CAData, CertData: cfg.CertData, KeyData: cfg.KeyData,
+			},
+		}
+		if diff := cmp.Diff(allowed, cfg); diff != "" {
+			t.Errorf("accepted more than is allowed:\n%s", diff)
+		}
+		if !strings.HasPrefix(strings.ToLower(cfg.Host), "https://") || strings.ContainsAny(cfg.BearerToken, "\r\n\x00") {
 			t.Errorf("accepted %q", raw)
 		}
 		if cfg.BearerToken == "" && cfg.Username == "" && len(cfg.CertData) == 0 {

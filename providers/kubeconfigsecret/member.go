@@ -84,7 +84,7 @@ func newMember(ctx context.Context, p *Provider, secret *corev1.Secret, predeces
 		again:       make(chan struct{}, 1),
 		snapshot:    Member{Name: name, Namespace: secret.Namespace, Cluster: clusterName, SecretName: secret.Name},
 	}
-	m.ctx, m.cancel = context.WithCancel(log.IntoContext(ctx, m.log))
+	m.ctx, m.cancel = context.WithCancel(ctx)
 	return m
 }
 
@@ -100,8 +100,8 @@ func (m *member) adopt(secret *corev1.Secret) {
 		if m.wanted.ctx != nil {
 			m.wanted.supersede()
 		}
-		m.wanted = desire{credential: cred}
-		m.wanted.ctx, m.wanted.supersede = context.WithCancel(m.ctx)
+		current, supersede := context.WithCancel(m.ctx)
+		m.wanted = desire{credential: cred, ctx: current, supersede: supersede}
 	})
 }
 
@@ -241,16 +241,11 @@ func (m *member) connect(want desire) (conn *Connection, f *failure) {
 // swap puts a proven connection in the place of the one in use: controllers change over in
 // Engage, requests in flight keep the old one for a while.
 func (m *member) swap(want desire, fresh *Connection) *failure {
-	m.mu.Lock()
-	if want.ctx.Err() != nil {
-		m.mu.Unlock()
+	old, ok := m.replace(want, fresh)
+	if !ok {
 		fresh.close()
 		return nil
 	}
-	old := m.inUse
-	m.inUse = fresh // before Engage, since controllers ask for it at once
-	m.mu.Unlock()
-
 	if err := m.provider.aware.Engage(fresh.ctx, m.name, fresh.cluster); err != nil {
 		m.disengage()
 		m.retire(old)
@@ -267,6 +262,19 @@ func (m *member) swap(want desire, fresh *Connection) *failure {
 	return nil
 }
 
+// replace returns the connection that was in use, and false when nobody asks for the fresh one any longer.
+func (m *member) replace(want desire, fresh *Connection) (old *Connection, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if want.ctx.Err() != nil {
+		return nil, false
+	}
+	old = m.inUse
+	m.inUse = fresh // before Engage, since controllers ask for it at once
+	return old, true
+}
+
+// retire closes a replaced connection once what is in flight on it had time to end.
 func (m *member) retire(old *Connection) {
 	if old == nil {
 		return

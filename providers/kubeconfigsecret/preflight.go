@@ -198,6 +198,7 @@ func accessName(a authorizationv1.ResourceAttributes) string {
 // limitBody bounds the answers of a member that may be hostile.
 type limitBody struct{ http.RoundTripper }
 
+// RoundTrip limits the body of the answer.
 func (l limitBody) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := l.RoundTripper.RoundTrip(req)
 	if err != nil {

@@ -28,7 +28,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -95,7 +94,7 @@ func (p *Provider) SetupWithManager(hub manager.Manager) error {
 	return builder.ControllerManagedBy(hub).
 		Named("kubeconfigsecret").
 		For(&corev1.Secret{}, builder.WithPredicates(watched)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RecoverPanic: ptr.To(true)}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, RecoverPanic: new(true)}).
 		Complete(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 			return reconcile.Result{}, p.observe(ctx, req.NamespacedName)
 		}))
@@ -132,9 +131,6 @@ func (p *Provider) observeAll(ctx context.Context) error {
 	}
 	secrets := &corev1.SecretList{}
 	if err := p.hub.GetClient().List(ctx, secrets); err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
 		return fmt.Errorf("listing the hub's Secrets: %w", err)
 	}
 	for i := range secrets.Items {

@@ -38,7 +38,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	"sigs.k8s.io/yaml"
 
-	. "github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
+	"github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
 	"github.com/konveyor/agentrun-fleet/test/harness"
 )
 
@@ -48,7 +48,7 @@ func TestMemberJoinsLeavesAndRejoins(t *testing.T) {
 	f.Expect(f.provider.Members()).To(BeEmpty())
 
 	f.put("a", admin(east))
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	f.awaitReconciled(east, "a")
 	m := f.member("a")
 	f.Expect(m.KubernetesVersion).To(HavePrefix("v1."))
@@ -62,7 +62,7 @@ func TestMemberJoinsLeavesAndRejoins(t *testing.T) {
 	f.Expect(err).To(MatchError(multicluster.ErrClusterNotFound))
 
 	f.put("a", admin(west))
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	f.awaitReconciled(west, "a")
 
 	_, err = f.provider.Get(t.Context(), "")
@@ -71,8 +71,8 @@ func TestMemberJoinsLeavesAndRejoins(t *testing.T) {
 
 func TestTakingTheLabelOrTheKeyAwayDisengages(t *testing.T) {
 	f := newFleet(t, nil, map[string][]byte{"a": admin(east), "b": admin(east)})
-	f.awaitReason("a", ReasonConnected)
-	f.awaitReason("b", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
+	f.awaitReason("b", kubeconfigsecret.ReasonConnected)
 
 	unlabelled := harness.MemberSecret(f.namespace, "a", admin(east))
 	unlabelled.Labels = nil
@@ -80,7 +80,7 @@ func TestTakingTheLabelOrTheKeyAwayDisengages(t *testing.T) {
 	f.Eventually(f.reason("a")).Should(BeEmpty())
 
 	f.put("b", nil)
-	f.awaitReason("b", ReasonInvalidKubeconfig)
+	f.awaitReason("b", kubeconfigsecret.ReasonInvalidKubeconfig)
 	for _, cluster := range []string{"a", "b"} {
 		_, err := f.provider.Get(t.Context(), f.name(cluster))
 		f.Expect(err).To(MatchError(multicluster.ErrClusterNotFound))
@@ -96,7 +96,7 @@ func TestDeadMemberDelaysNobody(t *testing.T) {
 	for cluster, cp := range map[string]*harness.ControlPlane{"b": east, "c": west, "d": east} {
 		f.awaitReconciled(cp, cluster)
 	}
-	f.Expect(f.reason("a-dead")()).To(Equal(ReasonConnecting))
+	f.Expect(f.reason("a-dead")()).To(Equal(kubeconfigsecret.ReasonConnecting))
 	// Longer than CacheSyncTimeout.
 	f.Consistently(f.ended, 3*time.Second).ShouldNot(Receive(), "the manager ended")
 
@@ -104,7 +104,7 @@ func TestDeadMemberDelaysNobody(t *testing.T) {
 	f.Eventually(f.reason("a-dead"), 5*time.Second).Should(BeEmpty())
 	f.put("a-dead", harness.Kubeconfig(east.Config, proxy.URL()))
 	proxy.Resume()
-	f.awaitReason("a-dead", ReasonConnected)
+	f.awaitReason("a-dead", kubeconfigsecret.ReasonConnected)
 }
 
 func TestBadInputIsShownAndMended(t *testing.T) {
@@ -129,20 +129,20 @@ func TestBadInputIsShownAndMended(t *testing.T) {
 		message    string
 		mend       func(cluster string)
 	}{
-		"the kubeconfig is not YAML":                    {"no-yaml", []byte("{{ .Values.kubeconfig }}: ["), ReasonInvalidKubeconfig, "not YAML", rotate},
-		"the kubeconfig is empty":                       {"empty", []byte{}, ReasonInvalidKubeconfig, "put a kubeconfig there", rotate},
-		"the key is missing":                            {"keyless", nil, ReasonInvalidKubeconfig, `key "value"`, rotate},
-		"the server is not there":                       {"refused", harness.Kubeconfig(east.Config, refusing.URL()), ReasonUnreachable, "connection refused", func(string) { _ = refusing.Accept() }},
-		"the CA is another cluster's":                   {"wrong-ca", harness.Kubeconfig(wrongCA, ""), ReasonInvalidKubeconfig, "certificate-authority-data", rotate},
-		"the token is unknown":                          {"unknown", harness.Kubeconfig(unknown, ""), ReasonUnauthorized, "401", rotate},
-		"the token has expired":                         {"expired", harness.Kubeconfig(expired, ""), ReasonUnauthorized, "401", rotate},
-		"the client certificate is not of this cluster": {"other-cert", harness.Kubeconfig(otherCertificate(), ""), ReasonUnauthorized, "401", rotate},
+		"the kubeconfig is not YAML":                    {"no-yaml", []byte("{{ .Values.kubeconfig }}: ["), kubeconfigsecret.ReasonInvalidKubeconfig, "not YAML", rotate},
+		"the kubeconfig is empty":                       {"empty", []byte{}, kubeconfigsecret.ReasonInvalidKubeconfig, "put a kubeconfig there", rotate},
+		"the key is missing":                            {"keyless", nil, kubeconfigsecret.ReasonInvalidKubeconfig, `key "value"`, rotate},
+		"the server is not there":                       {"refused", harness.Kubeconfig(east.Config, refusing.URL()), kubeconfigsecret.ReasonUnreachable, "connection refused", func(string) { _ = refusing.Accept() }},
+		"the CA is another cluster's":                   {"wrong-ca", harness.Kubeconfig(wrongCA, ""), kubeconfigsecret.ReasonInvalidKubeconfig, "certificate-authority-data", rotate},
+		"the token is unknown":                          {"unknown", harness.Kubeconfig(unknown, ""), kubeconfigsecret.ReasonUnauthorized, "401", rotate},
+		"the token has expired":                         {"expired", harness.Kubeconfig(expired, ""), kubeconfigsecret.ReasonUnauthorized, "401", rotate},
+		"the client certificate is not of this cluster": {"other-cert", harness.Kubeconfig(otherCertificate(), ""), kubeconfigsecret.ReasonUnauthorized, "401", rotate},
 		"the user has no rights": {
-			"no-rights", strangerKubeconfig, ReasonForbidden, "list configmaps, watch configmaps, patch agentruns.konveyor.io/status",
+			"no-rights", strangerKubeconfig, kubeconfigsecret.ReasonForbidden, "list configmaps, watch configmaps, patch agentruns.konveyor.io/status",
 			func(string) { grant(f, stranger) },
 		},
 		"the CRD is not installed": {
-			"no-crd", admin(bare), ReasonCRDNotInstalled, "agentruns.konveyor.io (v1alpha1)", func(string) { installCRD(f, bare) },
+			"no-crd", admin(bare), kubeconfigsecret.ReasonCRDNotInstalled, "agentruns.konveyor.io (v1alpha1)", func(string) { installCRD(f, bare) },
 		},
 	}
 	secrets := map[string][]byte{"good": admin(west)}
@@ -150,25 +150,25 @@ func TestBadInputIsShownAndMended(t *testing.T) {
 		secrets[tc.cluster] = tc.kubeconfig
 	}
 	f = newFleet(t, nil, secrets)
-	f.awaitReason("good", ReasonConnected)
+	f.awaitReason("good", kubeconfigsecret.ReasonConnected)
 	var goodChanged atomic.Bool
 	f.provider.Subscribe(func(name multicluster.ClusterName) {
-		if name == f.name("good") && f.reason("good")() != ReasonConnected {
+		if name == f.name("good") && f.reason("good")() != kubeconfigsecret.ReasonConnected {
 			goodChanged.Store(true)
 		}
 	})
 	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(*testing.T) {
 			f.awaitReason(tc.cluster, tc.reason)
 			got := f.member(tc.cluster).Connected
 			f.Expect(got.Message).To(ContainSubstring(tc.message))
 			want := metav1.ConditionFalse
-			if tc.reason == ReasonUnreachable {
+			if tc.reason == kubeconfigsecret.ReasonUnreachable {
 				want = metav1.ConditionUnknown
 			}
 			f.Expect(got.Status).To(Equal(want))
 			tc.mend(tc.cluster)
-			f.awaitReason(tc.cluster, ReasonConnected)
+			f.awaitReason(tc.cluster, kubeconfigsecret.ReasonConnected)
 		})
 	}
 	f.Expect(goodChanged.Load()).To(BeFalse(), "the good member was disturbed")
@@ -176,21 +176,21 @@ func TestBadInputIsShownAndMended(t *testing.T) {
 
 func TestRotation(t *testing.T) {
 	f := newFleet(t, nil, map[string][]byte{"a": admin(east)})
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	first, err := f.provider.Get(t.Context(), f.name("a"))
 	f.Expect(err).NotTo(HaveOccurred())
 	inUse := func() any { cl, _ := f.provider.Get(t.Context(), f.name("a")); return cl }
 
 	t.Log("A bad kubeconfig leaves the former one working, and says so")
 	f.put("a", []byte("nonsense"))
-	f.awaitReason("a", ReasonRotationRefused)
+	f.awaitReason("a", kubeconfigsecret.ReasonRotationRefused)
 	f.Expect(f.member("a").Connected.Status).To(Equal(metav1.ConditionTrue))
 	f.Expect(inUse()).To(BeIdenticalTo(first))
 	f.awaitReconciled(east, "a")
 
 	t.Log("The former kubeconfig put back reconnects nothing")
 	f.put("a", admin(east))
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	f.Expect(inUse()).To(BeIdenticalTo(first))
 	f.Expect(f.made("a")).To(Equal(1))
 
@@ -215,24 +215,24 @@ func TestRotation(t *testing.T) {
 
 func TestLabelsReconnectNothing(t *testing.T) {
 	f := newFleet(t, nil, map[string][]byte{"a": admin(east)})
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	secret := harness.MemberSecret(f.namespace, "a", admin(east))
 	secret.Labels["tier"] = "gold"
 	secret.Annotations = map[string]string{"note": "changed"}
 	f.Expect(hub.Client.Update(t.Context(), secret)).To(Succeed())
 	f.Eventually(func() string { return f.member("a").Labels["tier"] }).Should(Equal("gold"))
 	f.Expect(f.made("a")).To(Equal(1))
-	f.Expect(f.member("a").Connected.Reason).To(Equal(ReasonConnected))
+	f.Expect(f.member("a").Connected.Reason).To(Equal(kubeconfigsecret.ReasonConnected))
 }
 
 func TestLostMemberRecoversAndCanBeRemoved(t *testing.T) {
 	proxy := harness.NewProxy(t, east)
-	short := func(o *Options) { o.ProbeTimeout = 500 * time.Millisecond }
+	short := func(o *kubeconfigsecret.Options) { o.ProbeTimeout = 500 * time.Millisecond }
 	f := newFleet(t, short, map[string][]byte{"a": harness.Kubeconfig(east.Config, proxy.URL()), "b": admin(east)})
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 
 	proxy.Pause()
-	f.awaitReason("a", ReasonUnreachable)
+	f.awaitReason("a", kubeconfigsecret.ReasonUnreachable)
 	lost := f.member("a")
 	f.Expect(lost.Connected.Status).To(Equal(metav1.ConditionUnknown))
 	_, err := f.provider.Get(t.Context(), f.name("a"))
@@ -241,11 +241,11 @@ func TestLostMemberRecoversAndCanBeRemoved(t *testing.T) {
 		Should(Equal(lost.Connected.LastTransitionTime), "the loss is stamped once")
 
 	proxy.Resume()
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	f.awaitReconciled(east, "a")
 
 	proxy.Pause()
-	f.awaitReason("a", ReasonUnreachable)
+	f.awaitReason("a", kubeconfigsecret.ReasonUnreachable)
 	cl, err := f.provider.Get(t.Context(), f.name("a"))
 	f.Expect(err).NotTo(HaveOccurred())
 	f.remove("a")
@@ -263,22 +263,22 @@ func TestRightsTakenAwayAreNoticed(t *testing.T) {
 	proxy := harness.NewProxy(t, east)
 	kubeconfig = bytes.ReplaceAll(kubeconfig, []byte(east.Config.Host), []byte(proxy.URL()))
 	f := newFleet(t, nil, map[string][]byte{"a": kubeconfig})
-	f.awaitReason("a", ReasonForbidden)
+	f.awaitReason("a", kubeconfigsecret.ReasonForbidden)
 	binding := grant(f, user)
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 
 	f.Expect(east.Client.Delete(t.Context(), binding)).To(Succeed())
 	// A watch that is open stays open: only its end shows that it may not be opened again.
 	proxy.Reset()
-	f.awaitReason("a", ReasonForbidden)
+	f.awaitReason("a", kubeconfigsecret.ReasonForbidden)
 	grant(f, user)
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	f.awaitReconciled(east, "a")
 }
 
 func TestHubCacheHoldsKubeconfigsOnly(t *testing.T) {
 	f := newFleet(t, nil, map[string][]byte{"a": admin(east)})
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	ca := harness.MemberSecret(f.namespace, "a", []byte("private key"))
 	ca.Name = "a-ca"
 	f.Expect(hub.Client.Create(t.Context(), ca)).To(Succeed())
@@ -301,7 +301,7 @@ func TestHubCacheHoldsKubeconfigsOnly(t *testing.T) {
 func TestSameClusterNameInTwoNamespaces(t *testing.T) {
 	other := newNamespace(t)
 	long := strings.Repeat("x", 63) // as long as the label may be
-	f := newFleet(t, func(o *Options) { o.Namespaces = append(o.Namespaces, other) }, map[string][]byte{long: admin(east)})
+	f := newFleet(t, func(o *kubeconfigsecret.Options) { o.Namespaces = append(o.Namespaces, other) }, map[string][]byte{long: admin(east)})
 	f.Expect(hub.Client.Create(t.Context(), harness.MemberSecret(other, long, admin(west)))).To(Succeed())
 	f.Eventually(func() map[multicluster.ClusterName]string {
 		connected := map[multicluster.ClusterName]string{}
@@ -312,13 +312,13 @@ func TestSameClusterNameInTwoNamespaces(t *testing.T) {
 		}
 		return connected
 	}).Should(Equal(map[multicluster.ClusterName]string{
-		MemberName(f.namespace, long): east.Config.Host, MemberName(other, long): west.Config.Host,
+		kubeconfigsecret.MemberName(f.namespace, long): east.Config.Host, kubeconfigsecret.MemberName(other, long): west.Config.Host,
 	}))
 }
 
 func TestIndexesReachEveryMember(t *testing.T) {
 	f := newFleet(t, nil, map[string][]byte{"a": admin(east)})
-	f.awaitReason("a", ReasonConnected)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	cl, err := f.provider.Get(t.Context(), f.name("a"))
 	f.Expect(err).NotTo(HaveOccurred())
 	found := &corev1.ConfigMapList{}
@@ -335,7 +335,7 @@ func TestRemovingOneMemberLeavesTheOthersAlone(t *testing.T) {
 	}
 	f := newFleet(t, nil, secrets)
 	for name := range secrets {
-		f.awaitReason(name, ReasonConnected)
+		f.awaitReason(name, kubeconfigsecret.ReasonConnected)
 	}
 	for i := range removed {
 		f.remove(fmt.Sprintf("m%02d", i))

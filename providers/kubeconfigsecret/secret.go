@@ -34,7 +34,7 @@ import (
 // A member is a Secret on which type, label, name and key agree, as Cluster API writes them.
 const (
 	// SecretType is the type of the Secrets that Cluster API writes.
-	SecretType corev1.SecretType = "cluster.x-k8s.io/secret"
+	SecretType corev1.SecretType = "cluster.x-k8s.io/secret" //nolint:gosec // a type, no credential
 	// ClusterNameLabel holds the name of the cluster, which is the Secret's name without NameSuffix.
 	ClusterNameLabel = "cluster.x-k8s.io/cluster-name"
 	// NameSuffix ends the name of each kubeconfig Secret. Cluster API gives the same type

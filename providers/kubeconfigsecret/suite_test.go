@@ -31,7 +31,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -148,12 +147,12 @@ func (f *fleet) start(leaks goleak.Option, namespaces []string) {
 		Scheme:     hub.Scheme,
 		Metrics:    server.Options{BindAddress: "0"},
 		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{secrets: byObject}},
-		Controller: config.Controller{SkipNameValidation: ptr.To(true), CacheSyncTimeout: 2 * time.Second},
+		Controller: config.Controller{SkipNameValidation: new(true), CacheSyncTimeout: 2 * time.Second},
 	})
 	f.Expect(err).NotTo(gomega.HaveOccurred())
 	f.Expect(f.provider.SetupWithManager(f.manager.GetLocalManager())).To(gomega.Succeed())
 	f.Expect(mcbuilder.ControllerManagedBy(f.manager).Named("configmaps").For(&corev1.ConfigMap{}).
-		WithOptions(controller.TypedOptions[mcreconcile.Request]{SkipNameValidation: ptr.To(true), CacheSyncTimeout: 2 * time.Second}).
+		WithOptions(controller.TypedOptions[mcreconcile.Request]{SkipNameValidation: new(true), CacheSyncTimeout: 2 * time.Second}).
 		Complete(mcreconcile.Func(f.reconcile))).To(gomega.Succeed())
 
 	f.Expect(f.manager.GetFieldIndexer().IndexField(f.t.Context(), &corev1.ConfigMap{}, nameIndex, func(o client.Object) []string {
