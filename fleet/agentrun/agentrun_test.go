@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 // engaged is one member whose cache runs, and what a manager would know of it.
 type engaged struct {
 	cluster.Cluster
-	*harness.ControlPlane
+	plane  *harness.ControlPlane
 	client client.Client // nil: the cluster's own
 }
 
@@ -90,7 +90,7 @@ func engage(t *testing.T, options ...harness.Option) *engaged {
 	if !cl.GetCache().WaitForCacheSync(t.Context()) {
 		t.Fatal("the member's cache did not sync")
 	}
-	return &engaged{Cluster: cl, ControlPlane: cp}
+	return &engaged{Cluster: cl, plane: cp}
 }
 
 func (e *engaged) reconciler() *Reconciler {
@@ -114,7 +114,7 @@ func TestCacheHoldsOnlyWhatIsRead(t *testing.T) {
 	run.Annotations = map[string]string{"large": strings.Repeat("x", 1000)}
 	run.Spec.Instructions = "write a long story"
 	run.Spec.Env = []corev1.EnvVar{{Name: "TOKEN", Value: "secret"}}
-	g.Expect(e.ControlPlane.Client.Create(t.Context(), run)).To(Succeed())
+	g.Expect(e.plane.Client.Create(t.Context(), run)).To(Succeed())
 	pod := func(name, label, value string) *corev1.Pod {
 		p := build.MakePod(name).Container("main", "registry.example/agent:1").Label(label, value).Obj()
 		p.Annotations = map[string]string{"large": "x"}
@@ -126,7 +126,7 @@ func TestCacheHoldsOnlyWhatIsRead(t *testing.T) {
 		pod("labelled", agentv1alpha1.AgentRunLabel, "run"),
 		pod("of-a-sandbox", sandboxPodLabel, "0badcafe"),
 	} {
-		g.Expect(e.CreatePod(t.Context(), p)).To(Succeed())
+		g.Expect(e.plane.CreatePod(t.Context(), p)).To(Succeed())
 	}
 	list := func(reader client.Reader) func() ([]string, error) {
 		return func() ([]string, error) {
@@ -157,7 +157,7 @@ func TestCacheHoldsOnlyWhatIsRead(t *testing.T) {
 	// A status patch made from the stripped run leaves the stored spec whole.
 	_, err = e.reconciler().Reconcile(t.Context(), request("run"))
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(e.ControlPlane.Client.Get(t.Context(), client.ObjectKeyFromObject(run), held)).To(Succeed())
+	g.Expect(e.plane.Client.Get(t.Context(), client.ObjectKeyFromObject(run), held)).To(Succeed())
 	g.Expect(held.Status.Phase).To(Equal(agentv1alpha1.AgentRunPending))
 	g.Expect(held.Spec.Env).To(Equal(run.Spec.Env))
 	g.Expect(held.Annotations).To(Equal(run.Annotations))
@@ -207,16 +207,16 @@ func TestConflicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := harness.NewGomega(t)
 			run := build.MakeAgentRun(runName).Obj()
-			g.Expect(e.ControlPlane.Client.Create(t.Context(), run)).To(Succeed())
+			g.Expect(e.plane.Client.Create(t.Context(), run)).To(Succeed())
 			pod := build.MakePod(runName).ForRun(run).Container("main", "registry.example/agent:1").Scheduled().Waiting("main", "ImagePullBackOff", "").Obj()
-			g.Expect(e.CreatePod(t.Context(), pod)).To(Succeed())
+			g.Expect(e.plane.CreatePod(t.Context(), pod)).To(Succeed())
 			g.Eventually(func() (*corev1.Pod, error) {
 				o, err := gather(t.Context(), e.Cluster, client.ObjectKeyFromObject(run))
 				return o.pod, err
 			}).Should(HaveField("Status.ContainerStatuses", HaveLen(1)))
 
 			patches := 0
-			e.client = interceptor.NewClient(e.ControlPlane.Client, interceptor.Funcs{
+			e.client = interceptor.NewClient(e.plane.Client, interceptor.Funcs{
 				SubResourcePatch: func(ctx context.Context, c client.Client, subresource string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 					if patches++; patches == 1 {
 						stored := &agentv1alpha1.AgentRun{}
@@ -233,7 +233,7 @@ func TestConflicts(t *testing.T) {
 			_, err := e.reconciler().Reconcile(t.Context(), request(runName))
 			g.Expect(err).NotTo(HaveOccurred())
 			stored := &agentv1alpha1.AgentRun{}
-			err = e.ControlPlane.Client.Get(t.Context(), client.ObjectKeyFromObject(run), stored)
+			err = e.plane.Client.Get(t.Context(), client.ObjectKeyFromObject(run), stored)
 			if tc.want == nil {
 				g.Expect(client.IgnoreNotFound(err)).NotTo(HaveOccurred())
 				return

@@ -67,45 +67,54 @@ func unscheduledDetail(pod *corev1.Pod) string {
 	return "waiting for the scheduler"
 }
 
-// waitingDetail describes the first container that is not up: init containers
-// first, and of a group the one with the most telling reason.
+// waitingDetail describes a container that is not up, or nothing when all are: first
+// one whose reason tells something, then one that ended, then one that is being made.
 func waitingDetail(pod *corev1.Pod) string {
-	var creating, ended *container
-	for _, c := range containersOf(pod) {
-		state := c.status.State
-		switch {
-		case state.Waiting != nil && inCreation(state.Waiting.Reason):
-			if creating == nil {
-				creating = &c
+	for _, describe := range []func(container) string{holdUp, endDetail, creationDetail} {
+		for _, c := range containersOf(pod) {
+			if text := describe(c); text != "" {
+				return text
 			}
-		case state.Waiting != nil:
-			return c.describe() + " waits: " + state.Waiting.Reason + textOf(state.Waiting.Message)
-		case c.init && state.Running != nil && !c.sidecar:
-			return c.title() + " is running"
-		case c.sidecar && state.Running != nil && c.status.Started != nil && !*c.status.Started:
-			return c.title() + " has not passed its startup probe"
-		case state.Terminated != nil && state.Terminated.ExitCode != 0 && ended == nil:
-			ended = &c
 		}
 	}
+	return ""
+}
+
+// holdUp describes a container that says itself what the pod waits on.
+func holdUp(c container) string {
+	state := c.status.State
 	switch {
-	case ended != nil:
-		t := ended.status.State.Terminated
-		return ended.describe() + exitText(t) + " (" + orDefault(t.Reason, "Error") + ")"
-	case creating != nil:
-		return creationDetail(pod, creating)
+	case state.Waiting != nil && !inCreation(state.Waiting.Reason):
+		return c.describe() + " waits: " + state.Waiting.Reason + textOf(state.Waiting.Message)
+	case state.Running != nil && c.init && !c.sidecar:
+		return c.title() + " is running"
+	case state.Running != nil && c.sidecar && c.status.Started != nil && !*c.status.Started:
+		return c.title() + " has not passed its startup probe"
 	default:
 		return ""
 	}
 }
 
+// endDetail describes a container that ended with an error, in a pod that has not.
+func endDetail(c container) string {
+	t := c.status.State.Terminated
+	if t == nil || t.ExitCode == 0 {
+		return ""
+	}
+	return c.describe() + exitText(t) + " (" + orDefault(t.Reason, "Error") + ")"
+}
+
 // creationDetail tells volumes and the pod's sandbox from a pull: kubelet sets
 // PodReadyToStartContainers (on by default since Kubernetes 1.29) when the former
 // are ready; the words for them are only in Events.
-func creationDetail(pod *corev1.Pod, c *container) string {
-	ready := podCondition(pod, corev1.PodReadyToStartContainers)
+func creationDetail(c container) string {
+	w := c.status.State.Waiting
+	if w == nil {
+		return ""
+	}
+	ready := podCondition(c.pod, corev1.PodReadyToStartContainers)
 	if ready == nil || ready.Status != corev1.ConditionTrue {
-		return fmt.Sprintf("volumes not mounted or network not ready on node %q (%s)", pod.Spec.NodeName, c.status.State.Waiting.Reason)
+		return fmt.Sprintf("volumes not mounted or network not ready on node %q (%s)", c.pod.Spec.NodeName, w.Reason)
 	}
 	return "image pulling: " + c.describe()
 }

@@ -60,6 +60,7 @@ func TestStartup(t *testing.T) {
 
 // on is the fleet for a subtest.
 func (f *fleet) on(t *testing.T) *fleet {
+	t.Helper()
 	sub := *f
 	sub.T, sub.WithT = t, harness.NewGomega(t)
 	return &sub

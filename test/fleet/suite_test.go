@@ -61,7 +61,7 @@ func buildAndRun(m *testing.M) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	if managerBinary, err = harness.BuildManager(context.Background(), dir); err != nil {
 		return 1, err
 	}

@@ -110,8 +110,7 @@ func SandboxCRDPath(ctx context.Context) (string, error) {
 	cmd.Dir = tool
 	out, err := cmd.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			err = fmt.Errorf("%w: %s", err, exit.Stderr)
 		}
 		return "", fmt.Errorf("finding module %s from %s: %w", sandboxModule, tool, err)

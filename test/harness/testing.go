@@ -109,6 +109,7 @@ func NewProxy(tb testing.TB, cp *ControlPlane) *Proxy {
 
 // NewGomega is gomega with limits that a busy machine keeps.
 func NewGomega(tb testing.TB) *gomega.WithT {
+	tb.Helper()
 	g := gomega.NewWithT(tb)
 	g.SetDefaultEventuallyTimeout(EventuallyTimeout)
 	g.SetDefaultEventuallyPollingInterval(PollingInterval)
