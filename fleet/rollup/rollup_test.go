@@ -368,6 +368,13 @@ func TestContactIsRenewed(t *testing.T) {
 	w.engage(m.Name, "contact-runs")
 	w.Eventually(w.cluster(m.Name)).Should(HaveField("Status.LastContactTime", Not(BeNil())))
 
+	t.Log("as long as it does not move nothing is written, and all events run dry")
+	quiet := time.Now()
+	w.Consistently(func() []harness.Request {
+		fake.Step(time.Second)
+		return w.writes("agentrunclusterstatuses/status", quiet)
+	}).Should(BeEmpty())
+
 	m.LastContactTime = metav1.NewTime(m.LastContactTime.Add(time.Minute)).Rfc3339Copy()
 	w.members.mu.Lock()
 	w.members.members[m.Name] = m // nobody is told
