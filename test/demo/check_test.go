@@ -130,9 +130,9 @@ func TestAlign(t *testing.T) {
 		cells []string
 		want  string
 	}{
-		"the titles":           {titles, "NAME   FAILED   TOP REASON                   COUNT"},
-		"a row":                {[]string{"x", "1", "ImagePullBackOff", "1"}, "x      1        ImagePullBackOff             1"},
-		"a row without reason": {[]string{"x", "0", ""}, "x      0"},
+		"the titles":           {titles, "NAME    FAILED   TOP REASON                   COUNT"},
+		"a row":                {[]string{"x", "1", "ImagePullBackOff", "1"}, "x       1        ImagePullBackOff             1"},
+		"a row without reason": {[]string{"x", "0", ""}, "x       0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, align(titles, tc.cells)); diff != "" {

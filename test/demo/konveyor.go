@@ -44,7 +44,7 @@ func playKonveyor(ctx context.Context, cp *harness.ControlPlane) error {
 	for ctx.Err() == nil {
 		// A watch without resource version begins with all runs that exist. It ends
 		// after some time, and then the next one begins.
-		events, err := cp.Client.Watch(ctx, &agentv1alpha1.AgentRunList{}, client.InNamespace(runsNamespace))
+		events, err := cp.Client.Watch(ctx, &agentv1alpha1.AgentRunList{})
 		if err != nil {
 			return unlessDone(ctx, fmt.Errorf("watching the AgentRuns of %s: %w", cp.Name, err))
 		}

@@ -121,18 +121,14 @@ func (s *screen) show(rows io.Reader) {
 // gaps are between the columns of kubectl's tables.
 var gaps = regexp.MustCompile(`\s{2,}`)
 
-// longestReason is StartupDeadlineExceeded or so: kubectl aligns a watched table by its
-// first row, when there is no reason yet.
-const longestReason = 26
+// widths are of columns that grow: kubectl aligns a watched table by its first row,
+// when there is no reason yet.
+var widths = map[string]int{"NAME": len("fleet"), "TOP REASON": len("CreateContainerConfigError")}
 
 func align(titles, cells []string) string {
 	var row strings.Builder
 	for i, cell := range cells[:min(len(cells), len(titles))] {
-		width := len(titles[i])
-		if titles[i] == "TOP REASON" {
-			width = longestReason
-		}
-		fmt.Fprintf(&row, "%-*s   ", width, cell)
+		fmt.Fprintf(&row, "%-*s   ", max(len(titles[i]), widths[titles[i]]), cell)
 	}
 	return strings.TrimRight(row.String(), " ")
 }

@@ -64,10 +64,10 @@ func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) (err err
 	return d.screen.kubectl(ctx, "get", "secrets", "-n", clustersNamespace, "-L", "cluster.x-k8s.io/cluster-name")
 }
 
-// tell is the story. What it awaits is checked; a wrong number does not end it.
+// tell is the story. What it awaits is checked, and it breaks off at a wrong number.
 func (d *demo) tell(ctx context.Context) error {
 	for _, act := range []func(context.Context) error{d.manyRuns, d.outage, d.lateFailure} {
-		if err := act(ctx); err != nil {
+		if err := act(ctx); err != nil || d.failed > 0 {
 			return err
 		}
 	}
@@ -147,7 +147,7 @@ func (d *demo) outage(ctx context.Context) error {
 		return err
 	}
 	stop()
-	if err := d.screen.kubectl(ctx, "get", "arcs", "-A"); err != nil {
+	if err := d.screen.kubectl(ctx, "get", "arcs", "-A"); err != nil || d.failed > 0 {
 		return err
 	}
 	d.screen.say("%s is back. AgentRun %s, created there meanwhile, fails now:", edge, edgeLateRun.name)
@@ -199,7 +199,7 @@ func (d *demo) settle(ctx context.Context, want expectation) error {
 		return err
 	}
 	for _, c := range wrong {
-		d.screen.printf("WRONG %s (-want +got):\n%s\n", c.what, c.diff)
+		d.screen.printf("WRONG %s: %s\n", c.what, c.diff)
 	}
 	return nil
 }
@@ -220,14 +220,15 @@ func (d *demo) invite() {
 	}
 	d.screen.say("Everything keeps running until Ctrl-C. In another terminal:")
 	d.screen.printf(`
-  export KUBECONFIG=%s
-  alias kubectl=%s
+  export KUBECONFIG=%[1]s
+  alias kubectl=%[2]s
   kubectl get agentrunfleetstatus --watch
   kubectl get arcs -A -o wide
-  kubectl describe arcs -n %s %s
-  kubectl --context %s get ar -o wide     # contexts: hub, %s
-  kubectl --context %s delete ar crash-loop
-  tail -f %s
+  kubectl describe arcs -n %[3]s %[4]s
+  kubectl --context %[5]s get ar -o wide     # contexts: hub, %[6]s
+  kubectl --context %[7]s delete ar crash-loop
+  kubectl --context %[7]s create -f config/samples/agentrun.yaml
+  tail -f %[8]s
 
 `, d.screen.kubeconfig, binary, clustersNamespace, edge, west, strings.Join(memberNames, ", "), east, d.fleet.managerLog())
 }
