@@ -99,9 +99,9 @@ func grant(ctx context.Context) error {
 		return rbacv1.PolicyRule{APIGroups: []string{"fleet.konveyor.io"}, Resources: []string{resource}, Verbs: verbs}
 	}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: hubUser}, Rules: []rbacv1.PolicyRule{
-		rule("agentrunclusterstatuses", "get", "list", "watch", "create", "delete"),
+		rule("agentrunclusterstatuses", "list", "watch", "create", "delete"),
 		rule("agentrunclusterstatuses/status", "update"),
-		rule("agentrunfleetstatuses", "get", "list", "watch", "create"),
+		rule("agentrunfleetstatuses", "list", "watch", "create"),
 		rule("agentrunfleetstatuses/status", "update"),
 	}}
 	if err := hub.Client.Create(ctx, role); err != nil {
