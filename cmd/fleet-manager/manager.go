@@ -58,22 +58,23 @@ func newManager(hub *rest.Config, o *options) (mcmanager.Manager, error) {
 	provider := kubeconfigsecret.New(kubeconfigsecret.Options{
 		Namespaces: o.secretNamespaces,
 		NewCluster: func(ctx context.Context, conn *kubeconfigsecret.Connection) (cluster.Cluster, error) {
-			return agentrun.NewCluster(ctx, conn.Config, conn.ClusterOptions)
+			return agentrun.NewCluster(ctx, conn.Config, conn.Serves, conn.ClusterOptions)
 		},
 		RequiredResources: agentrun.RequiredResources(),
 		RequiredAccess:    agentrun.RequiredAccess(),
+		OptionalResources: agentrun.OptionalResources(),
+		OptionalAccess:    agentrun.OptionalAccess(),
 		QPS:               o.memberQPS,
 		Burst:             o.memberBurst,
 		UserAgent:         "agentrun-fleet",
 	})
-	secrets, secretsOnly := kubeconfigsecret.HubCacheByObject(o.secretNamespaces...)
 	timeout := shutdownTimeout
 	mgr, err := mcmanager.New(hub, provider, ctrl.Options{
 		Scheme:                  newHubScheme(),
 		Metrics:                 metricsserver.Options{BindAddress: o.metricsAddr},
 		HealthProbeBindAddress:  o.probeAddr,
 		GracefulShutdownTimeout: &timeout,
-		Cache:                   cache.Options{ByObject: map[client.Object]cache.ByObject{secrets: secretsOnly}},
+		Cache:                   hubCache(o.secretNamespaces),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the manager: %w", err)
@@ -95,6 +96,17 @@ func newManager(hub *rest.Config, o *options) (mcmanager.Manager, error) {
 	}
 	provider.Subscribe(forgetGone(provider))
 	return mgr, addProbes(mgr, provider)
+}
+
+// hubCache holds of the hub only what is read. In the namespaces of others there may be
+// a manager of theirs, whose AgentRunClusterStatuses are none of ours.
+func hubCache(namespaces []string) cache.Options {
+	secrets, secretsOnly := kubeconfigsecret.HubCacheByObject(namespaces...)
+	statuses := cache.ByObject{Namespaces: secretsOnly.Namespaces}
+	return cache.Options{ByObject: map[client.Object]cache.ByObject{
+		secrets:                                secretsOnly,
+		&fleetv1alpha1.AgentRunClusterStatus{}: statuses,
+	}}
 }
 
 // addProbes makes the manager ready once it knows its members, dead ones included.

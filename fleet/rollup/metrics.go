@@ -54,6 +54,9 @@ func (r *Rollup) setMetrics(m Member, status fleetv1alpha1.AgentRunClusterStatus
 		up = 1
 	}
 	upGauge.WithLabelValues(name).Set(up)
+	if status.Runs == nil {
+		return // never observed: no series rather than zeros
+	}
 	for phase, n := range map[string]int32{
 		"pending":   status.Runs.Pending,
 		"running":   status.Runs.Running,

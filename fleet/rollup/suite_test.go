@@ -285,5 +285,5 @@ func (w *world) writes(resource string, since time.Time) []harness.Request {
 }
 
 func haveRuns(want fleetv1alpha1.RunCounts) gomega.OmegaMatcher {
-	return gomega.HaveField("Status.Runs", want)
+	return gomega.HaveField("Status.Runs", gomega.HaveValue(gomega.Equal(want)))
 }

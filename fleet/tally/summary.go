@@ -55,7 +55,7 @@ func Summary(members []Member) fleetv1alpha1.AgentRunFleetStatusStatus {
 		} else {
 			m.Status = Unobserved(m.Status)
 		}
-		addRuns(&out.Runs, m.Status.Runs)
+		addRuns(&out.Runs, m.Status.Counts())
 		addFailures(failures, m)
 		out.LastFailureTime = later(out.LastFailureTime, m.Status.LastFailureTime)
 		out.ClusterSummaries = append(out.ClusterSummaries, summaryOf(m))
@@ -95,12 +95,13 @@ func addFailures(failures sums, m Member) {
 }
 
 func summaryOf(m Member) fleetv1alpha1.ClusterSummary {
+	runs := m.Status.Counts()
 	out := fleetv1alpha1.ClusterSummary{
 		Name:      m.Name,
 		Connected: metav1.ConditionUnknown,
-		Active:    m.Status.Runs.Active,
-		Failed:    m.Status.Runs.Failed,
-		Unknown:   m.Status.Runs.Unknown,
+		Active:    runs.Active,
+		Failed:    runs.Failed,
+		Unknown:   runs.Unknown,
 	}
 	if c := meta.FindStatusCondition(m.Status.Conditions, fleetv1alpha1.ConditionConnected); c != nil {
 		out.Reason = Clip(c.Reason, maxReason)

@@ -70,7 +70,7 @@ func Newest(runs []Run) []int {
 
 // ApplyTo puts the counts into a member's status and leaves the rest of it alone.
 func (t Tally) ApplyTo(status *fleetv1alpha1.AgentRunClusterStatusStatus) {
-	status.Runs = t.Runs
+	status.Runs = t.Runs.DeepCopy()
 	status.Failures = t.Failures
 	status.LastFailureTime = t.LastFailureTime
 	status.RecentFailures = t.RecentFailures
@@ -80,9 +80,13 @@ func (t Tally) ApplyTo(status *fleetv1alpha1.AgentRunClusterStatusStatus) {
 // what was pending or running is unknown, what had ended has ended. Doing it twice
 // is doing it once.
 func Unobserved(status fleetv1alpha1.AgentRunClusterStatusStatus) fleetv1alpha1.AgentRunClusterStatusStatus {
-	runs := &status.Runs
+	if status.Runs == nil {
+		return status
+	}
+	runs := *status.Runs
 	runs.Unknown += runs.Pending + runs.Running
 	runs.Pending, runs.Running, runs.Active = 0, 0, 0
+	status.Runs = &runs
 	return status
 }
 

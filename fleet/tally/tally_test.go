@@ -182,7 +182,7 @@ func TestApplyToLeavesTheRestAlone(t *testing.T) {
 	tally := Of([]Run{failed("a", "E", 1)})
 	tally.ApplyTo(&status)
 	want := fleetv1alpha1.AgentRunClusterStatusStatus{
-		Endpoint: "https://x", Runs: tally.Runs, Failures: tally.Failures,
+		Endpoint: "https://x", Runs: &tally.Runs, Failures: tally.Failures,
 		LastFailureTime: tally.LastFailureTime, RecentFailures: tally.RecentFailures,
 	}
 	if diff := cmp.Diff(want, status); diff != "" {
@@ -193,11 +193,11 @@ func TestApplyToLeavesTheRestAlone(t *testing.T) {
 func TestUnobserved(t *testing.T) {
 	failures := []fleetv1alpha1.FailureCount{{Reason: "E", Current: 4}}
 	observed := fleetv1alpha1.AgentRunClusterStatusStatus{
-		Runs:     fleetv1alpha1.RunCounts{Pending: 1, Running: 2, Active: 3, Succeeded: 3, Failed: 4, Unknown: 5},
+		Runs:     &fleetv1alpha1.RunCounts{Pending: 1, Running: 2, Active: 3, Succeeded: 3, Failed: 4, Unknown: 5},
 		Failures: failures,
 	}
 	want := fleetv1alpha1.AgentRunClusterStatusStatus{
-		Runs:     fleetv1alpha1.RunCounts{Succeeded: 3, Failed: 4, Unknown: 8},
+		Runs:     &fleetv1alpha1.RunCounts{Succeeded: 3, Failed: 4, Unknown: 8},
 		Failures: failures,
 	}
 	once := Unobserved(observed)
@@ -206,6 +206,9 @@ func TestUnobserved(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, Unobserved(once)); diff != "" {
 		t.Errorf("twice (-want +got):\n%s", diff)
+	}
+	if never := Unobserved(fleetv1alpha1.AgentRunClusterStatusStatus{}); never.Runs != nil {
+		t.Errorf("a member that has never been observed got counts %v", never.Runs)
 	}
 	if observed.Runs.Pending != 1 {
 		t.Error("the caller's status was changed")

@@ -143,7 +143,7 @@ func (f *fleet) step(story string, want truth, lost []string, observed ...string
 		f.WithT.Eventually(f.clusterStatus(name)).Should(harness.HaveCondition("Connected", metav1.ConditionTrue, "Connected"), story)
 		f.WithT.Eventually(func() (fleetv1alpha1.RunCounts, error) {
 			status, err := f.clusterStatus(name)()
-			return status.Status.Runs, err
+			return status.Status.Counts(), err
 		}).Should(Equal(f.members[name].count(f)), story)
 	}
 	for _, name := range lost {

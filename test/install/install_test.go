@@ -215,7 +215,7 @@ func (i *installation) hubKnows() {
 	connected := harness.HaveCondition(fleetv1alpha1.ConditionConnected, metav1.ConditionTrue, "")
 	i.Eventually(i.clusterStatus("upgraded")).Should(And(connected,
 		haveFailures(startup.ReasonImagePullBackOff, 1), haveFailures("Evicted", 1),
-		HaveField("Status.Runs", fleetv1alpha1.RunCounts{Pending: 1, Active: 1, Failed: 2})))
+		HaveField("Status.Runs", HaveValue(Equal(fleetv1alpha1.RunCounts{Pending: 1, Active: 1, Failed: 2})))))
 	i.Eventually(i.clusterStatus("older")).Should(And(connected,
 		haveFailures(startup.ReasonImagePullBackOff, 1), HaveField("Status.Runs.Failed", int32(1))))
 	i.Eventually(i.fleetStatus).Should(And(

@@ -104,9 +104,10 @@ type AgentRunClusterStatusStatus struct {
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
 
-	// runs counts the member's runs by phase.
+	// runs counts the member's runs by phase. Absent until the member has been
+	// observed once.
 	// +optional
-	Runs RunCounts `json:"runs"`
+	Runs *RunCounts `json:"runs,omitempty"`
 
 	// failures counts the member's failed runs by reason, most first. Absent when
 	// there are none.
@@ -157,6 +158,14 @@ type AgentRunClusterStatus struct {
 	// status is what was last observed of the member.
 	// +optional
 	Status AgentRunClusterStatusStatus `json:"status,omitempty"`
+}
+
+// Counts returns runs, or zeros for a member that has never been observed.
+func (s *AgentRunClusterStatusStatus) Counts() RunCounts {
+	if s.Runs == nil {
+		return RunCounts{}
+	}
+	return *s.Runs
 }
 
 // AgentRunClusterStatusList is a list of AgentRunClusterStatuses.

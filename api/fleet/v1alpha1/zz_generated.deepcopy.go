@@ -97,7 +97,11 @@ func (in *AgentRunClusterStatusStatus) DeepCopyInto(out *AgentRunClusterStatusSt
 		in, out := &in.LastContactTime, &out.LastContactTime
 		*out = (*in).DeepCopy()
 	}
-	out.Runs = in.Runs
+	if in.Runs != nil {
+		in, out := &in.Runs, &out.Runs
+		*out = new(RunCounts)
+		**out = **in
+	}
 	if in.Failures != nil {
 		in, out := &in.Failures, &out.Failures
 		*out = make([]FailureCount, len(*in))
