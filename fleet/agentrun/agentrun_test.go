@@ -18,6 +18,7 @@ package agentrun
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,9 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -70,7 +73,7 @@ func (e *engaged) GetClient() client.Client {
 func engage(t *testing.T, options ...harness.Option) *engaged {
 	t.Helper()
 	cp := harness.NewMember(t, "member", options...)
-	cl, err := NewCluster(t.Context(), cp.Config)
+	cl, err := NewCluster(t.Context(), cp.Config, served(t, cp))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +94,22 @@ func engage(t *testing.T, options ...harness.Option) *engaged {
 		t.Fatal("the member's cache did not sync")
 	}
 	return &engaged{Cluster: cl, plane: cp}
+}
+
+// served says what a control plane serves.
+func served(t *testing.T, cp *harness.ControlPlane) func(schema.GroupVersionResource) bool {
+	t.Helper()
+	dc, err := discovery.NewDiscoveryClientForConfig(cp.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(want schema.GroupVersionResource) bool {
+		list, err := dc.ServerResourcesForGroupVersion(want.GroupVersion().String())
+		if client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+		return err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == want.Resource })
+	}
 }
 
 func (e *engaged) reconciler() *Reconciler {

@@ -19,12 +19,11 @@ package agentrun
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
+	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,8 +32,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/discovery"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,7 +78,7 @@ func newMapper() meta.RESTMapper {
 	for _, v := range sandboxVersions {
 		m.AddSpecific(
 			schema.GroupVersionKind{Group: sandboxGroup, Version: v, Kind: "Sandbox"},
-			schema.GroupVersionResource{Group: sandboxGroup, Version: v, Resource: "sandboxes"},
+			sandboxResource(v),
 			schema.GroupVersionResource{Group: sandboxGroup, Version: v, Resource: "sandbox"},
 			meta.RESTScopeNamespace)
 	}
@@ -89,22 +86,11 @@ func newMapper() meta.RESTMapper {
 }
 
 // NewCluster returns a cluster for the member at cfg, with its informers asked for
-// but not started. opts carry the HTTP clients; everything else is set here. It asks
-// the member once which version of Sandbox it serves; none is fine.
-func NewCluster(ctx context.Context, cfg *rest.Config, opts ...cluster.Option) (cluster.Cluster, error) {
-	httpClient, err := httpClientOf(cfg, opts)
-	if err != nil {
-		return nil, err
-	}
-	served, err := servedSandbox(ctx, cfg, httpClient)
-	if err != nil {
-		return nil, fmt.Errorf("asking for the served versions of %s: %w", sandboxGroup, err)
-	}
-	if served != nil {
-		if err := mayWatchSandboxes(ctx, cfg, httpClient); err != nil {
-			return nil, err
-		}
-	}
+// but not started. serves says which of OptionalResources the member serves; when that
+// changes, it needs another cluster. opts carry the HTTP clients; everything else is set
+// here.
+func NewCluster(ctx context.Context, cfg *rest.Config, serves func(schema.GroupVersionResource) bool, opts ...cluster.Option) (cluster.Cluster, error) {
+	served := servedSandbox(serves)
 	cl, err := cluster.New(cfg, append(opts, func(o *cluster.Options) {
 		o.Scheme = memberScheme
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return memberMapper, nil }
@@ -119,65 +105,20 @@ func NewCluster(ctx context.Context, cfg *rest.Config, opts ...cluster.Option) (
 	return cl, cacheOf(cl).prepare(ctx)
 }
 
-// httpClientOf returns the client for calls that opts carry, or one made from cfg.
-func httpClientOf(cfg *rest.Config, opts []cluster.Option) (*http.Client, error) {
-	var o cluster.Options
-	for _, opt := range opts {
-		opt(&o)
-	}
-	if o.HTTPClient != nil {
-		return o.HTTPClient, nil
-	}
-	return rest.HTTPClientFor(cfg)
-}
-
-// mayWatchSandboxes refuses a member that serves Sandboxes and lets nobody of ours see
-// them: its cache would never sync, and nothing would say why.
-func mayWatchSandboxes(ctx context.Context, cfg *rest.Config, httpClient *http.Client) error {
-	reviews, err := authorizationclient.NewForConfigAndClient(cfg, httpClient)
-	if err != nil {
-		return err
-	}
-	for _, verb := range []string{"list", "watch"} {
-		review, err := reviews.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: sandboxGroup, Resource: "sandboxes", Verb: verb,
-			}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return fmt.Errorf("asking whether %s of sandboxes.%s is allowed: %w", verb, sandboxGroup, err)
-		}
-		if !review.Status.Allowed {
-			return apierrors.NewForbidden(schema.GroupResource{Group: sandboxGroup, Resource: "sandboxes"}, "",
-				fmt.Errorf("the member serves Sandboxes but the kubeconfig may not %s them; grant it, for example with config/member", verb))
-		}
-	}
-	return nil
+// sandboxResource is Sandboxes in one version of their API.
+func sandboxResource(version string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: sandboxGroup, Version: version, Resource: "sandboxes"}
 }
 
 // servedSandbox returns the version of Sandbox to use, or nil when the member serves
 // none that is understood.
-func servedSandbox(ctx context.Context, cfg *rest.Config, httpClient *http.Client) (*schema.GroupVersionKind, error) {
-	dc, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, httpClient)
-	if err != nil {
-		return nil, err
-	}
-	group := &metav1.APIGroup{}
-	err = dc.RESTClient().Get().AbsPath("/apis/" + sandboxGroup).Do(ctx).Into(group)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, want := range sandboxVersions {
-		for _, v := range group.Versions {
-			if v.Version == want {
-				return &schema.GroupVersionKind{Group: sandboxGroup, Version: want, Kind: "Sandbox"}, nil
-			}
+func servedSandbox(serves func(schema.GroupVersionResource) bool) *schema.GroupVersionKind {
+	for _, version := range sandboxVersions {
+		if serves(sandboxResource(version)) {
+			return &schema.GroupVersionKind{Group: sandboxGroup, Version: version, Kind: "Sandbox"}
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // memberCache is a member's cache. A cache selects the pods it holds by one label
@@ -300,18 +241,36 @@ func RequiredResources() []schema.GroupVersionResource {
 }
 
 // RequiredAccess is what a member's kubeconfig must allow for runs to be observed and
-// failed. Sandboxes and Events are not among it: without them the rest works.
+// failed. Events are not among it: without them the rest works.
 func RequiredAccess() []authorizationv1.ResourceAttributes {
-	var attributes []authorizationv1.ResourceAttributes
-	add := func(group, resource, subresource string, verbs ...string) {
-		for _, verb := range verbs {
-			attributes = append(attributes, authorizationv1.ResourceAttributes{
-				Group: group, Resource: resource, Subresource: subresource, Verb: verb,
-			})
-		}
+	return slices.Concat(
+		access(agentv1alpha1.GroupVersion.Group, "agentruns", "", "get", "list", "watch"),
+		access(agentv1alpha1.GroupVersion.Group, "agentruns", "status", "patch"),
+		access("", "pods", "", "list", "watch"),
+	)
+}
+
+// OptionalResources are what is watched where a member serves it: Sandboxes, in each
+// version that is understood.
+func OptionalResources() []schema.GroupVersionResource {
+	resources := make([]schema.GroupVersionResource, len(sandboxVersions))
+	for i, version := range sandboxVersions {
+		resources[i] = sandboxResource(version)
 	}
-	add(agentv1alpha1.GroupVersion.Group, "agentruns", "", "get", "list", "watch")
-	add(agentv1alpha1.GroupVersion.Group, "agentruns", "status", "patch")
-	add("", "pods", "", "list", "watch")
+	return resources
+}
+
+// OptionalAccess is what a member that serves Sandboxes must also allow: its cache would
+// never sync without. To patch them is not among it: without that, an Event on the run
+// tells of a Sandbox that was not stopped.
+func OptionalAccess() []authorizationv1.ResourceAttributes {
+	return access(sandboxGroup, "sandboxes", "", "list", "watch")
+}
+
+func access(group, resource, subresource string, verbs ...string) []authorizationv1.ResourceAttributes {
+	attributes := make([]authorizationv1.ResourceAttributes, len(verbs))
+	for i, verb := range verbs {
+		attributes[i] = authorizationv1.ResourceAttributes{Group: group, Resource: resource, Subresource: subresource, Verb: verb}
+	}
 	return attributes
 }

@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -33,7 +34,7 @@ import (
 )
 
 // Connection is one kubeconfig at work: the transport to a member, and the cluster on top of it.
-// It lives from the attempt to connect until the member is removed or its kubeconfig replaced.
+// It lives from the attempt to connect until the member is removed or another connection takes its place.
 type Connection struct {
 	// Name is the member's.
 	Name multicluster.ClusterName
@@ -53,8 +54,10 @@ type Connection struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	stopped chan struct{}
-	// version is the member's, as of the checks before the cluster was started.
-	version string
+	// found is what the checks learnt before the cluster was started.
+	found findings
+	// outdated says that the member serves other optional resources by now. Guarded by member.mu.
+	outdated bool
 
 	// watchFailed holds the latest unread error of an informer.
 	watchFailed chan error
@@ -62,6 +65,13 @@ type Connection struct {
 
 // HTTPClient is for calls: it ends each after Options.CallTimeout. It works until the member is disengaged.
 func (c *Connection) HTTPClient() *http.Client { return c.calls }
+
+// Serves says whether the member served one of Options.OptionalResources when the
+// connection was made. The answer never changes: another connection takes the place of
+// this one when it would.
+func (c *Connection) Serves(resource schema.GroupVersionResource) bool {
+	return c.found.serves.Has(resource)
+}
 
 // ClusterOptions is a cluster.Option, to be given to cluster.New before others: clients get
 // the HTTP client with a timeout, the cache gets the one without.

@@ -41,6 +41,9 @@ limitations under the License.
 //     engaged anew, with another cluster.Cluster under the same name, without having been
 //     disengaged. A Secret whose key is taken away disengages at once. Labels and
 //     annotations reconnect nothing.
+//   - Options.OptionalResources are asked for again every MendInterval. When others are served
+//     than the connection in use knows, another takes its place as in a rotation; if that
+//     fails, for a right that is missing say, the former one stays and the condition says why.
 //   - Once a member is removed, Get answers multicluster.ErrClusterNotFound and its TCP
 //     connections are closed and cannot be made again: nothing reaches it, whatever
 //     is still in flight or queued.

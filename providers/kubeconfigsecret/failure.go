@@ -38,6 +38,9 @@ const (
 	// ReasonRotationRefused: the member is engaged and answers, by its former kubeconfig; the Secret's
 	// present one does not work. Status True.
 	ReasonRotationRefused = "RotationRefused"
+	// ReasonReconnectRefused: the member is engaged and answers; it serves other optional resources than
+	// before, for which connecting anew does not work. Status True.
+	ReasonReconnectRefused = "ReconnectRefused"
 	// ReasonConnecting: the member has not been engaged yet. Status Unknown.
 	ReasonConnecting = "Connecting"
 	// ReasonUnreachable: the member does not answer. Status Unknown.

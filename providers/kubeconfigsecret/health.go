@@ -18,6 +18,8 @@ package kubeconfigsecret
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -45,11 +47,13 @@ func (h *health) observe(failed bool, at time.Time) (lost bool) {
 
 // watchHealth probes the connection in use until it is closed. A probe is cheap until an
 // informer has met an error; then all checks are made until they pass again, since
-// /version still answers when a right or a CRD was taken away.
+// /version still answers when a right or a CRD was taken away. Of a member that answers,
+// the optional resources are asked for again now and then.
 func (m *member) watchHealth(conn *Connection) {
 	o := m.provider.opts
 	h := health{threshold: o.FailureThreshold}
 	thorough := false
+	look := nextLook(o)
 	for sleep(conn.ctx, o.Clock, o.ProbeInterval) {
 		thorough = conn.watchError() != nil || thorough
 		version, err := probe(conn, o, thorough)
@@ -62,6 +66,10 @@ func (m *member) watchHealth(conn *Connection) {
 		switch {
 		case err == nil:
 			m.answered(conn, version, now)
+			if !now.Before(look) {
+				m.look(conn)
+				look = nextLook(o)
+			}
 		case lost:
 			m.lost(conn, classify(err), h.since)
 		}
@@ -69,13 +77,53 @@ func (m *member) watchHealth(conn *Connection) {
 }
 
 func probe(conn *Connection, o Options, thorough bool) (string, error) {
-	check, timeout := conn.check.alive, o.ProbeTimeout
+	timeout := o.ProbeTimeout
 	if thorough { // many calls, of which each ends after CallTimeout
-		check, timeout = conn.check.all, o.ConnectTimeout
+		timeout = o.ConnectTimeout
 	}
 	ctx, cancel := context.WithTimeout(conn.ctx, timeout)
 	defer cancel()
-	return check(ctx)
+	if thorough {
+		return conn.check.allFor(ctx, conn.found.serves)
+	}
+	return conn.check.alive(ctx)
+}
+
+// nextLook is when to ask for the optional resources again; members connected together
+// are not asked together.
+func nextLook(o Options) time.Time {
+	return o.Clock.Now().Add(delay(1, o.MendInterval, o.MendInterval, rand.Float64())) //nolint:gosec // jitter
+}
+
+// look asks for the optional resources and has the member connected anew when they are
+// others than the connection in use knows. An answer that fails changes nothing.
+func (m *member) look(conn *Connection) {
+	ctx, cancel := context.WithTimeout(conn.ctx, m.provider.opts.ProbeTimeout)
+	defer cancel()
+	serves, err := conn.check.optional(ctx)
+	if err != nil {
+		return
+	}
+	m.mu.Lock()
+	outdated := !serves.Equal(conn.found.serves)
+	changed := m.inUse == conn && conn.outdated != outdated
+	if changed {
+		conn.outdated = outdated
+		m.tryAgain()
+	}
+	m.mu.Unlock()
+	if changed {
+		m.log.Info("Optional resources of a member changed", "before", names(conn.found.serves), "now", names(serves))
+	}
+}
+
+func names(resources resourceSet) []string {
+	out := make([]string, 0, len(resources))
+	for r := range resources {
+		out = append(out, r.GroupVersion().String()+"/"+r.Resource)
+	}
+	slices.Sort(out)
+	return out
 }
 
 // sleep waits for d and returns false when ctx was done first.

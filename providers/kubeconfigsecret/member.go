@@ -53,7 +53,7 @@ type member struct {
 	done        chan struct{}
 	// helpers are the goroutines that probe, and that close replaced connections.
 	helpers sync.WaitGroup
-	// again ends a back-off early.
+	// again ends a back-off early, and has a connection in use looked at anew.
 	again chan struct{}
 
 	mu          sync.Mutex
@@ -127,6 +127,9 @@ func (m *member) run() {
 			failures = 0
 			f = m.keep(want)
 		}
+		if f == nil {
+			continue
+		}
 		failures++
 		m.pause(want, f, failures)
 	}
@@ -138,7 +141,8 @@ func (m *member) desire() desire {
 	return m.wanted
 }
 
-// pursue makes the desired kubeconfig the one in use, or says why it cannot.
+// pursue makes the desired kubeconfig the one in use, by a connection that knows what the
+// member serves, or says why it cannot.
 func (m *member) pursue(want desire) *failure {
 	switch {
 	case want.withdrawn():
@@ -163,10 +167,10 @@ func (m *member) pursue(want desire) *failure {
 func (m *member) uses(want desire) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.inUse != nil && m.inUse.credential.hash == want.hash
+	return m.inUse != nil && m.inUse.credential.hash == want.hash && !m.inUse.outdated
 }
 
-// keep waits while the connection in use is the desired one and runs.
+// keep waits while the connection in use is the desired one and runs, or until it is to be looked at anew.
 func (m *member) keep(want desire) *failure {
 	m.mu.Lock()
 	conn := m.inUse
@@ -176,6 +180,8 @@ func (m *member) keep(want desire) *failure {
 	}
 	select {
 	case <-want.ctx.Done():
+		return nil
+	case <-m.again:
 		return nil
 	case <-conn.stopped:
 	}
@@ -187,7 +193,7 @@ func (m *member) keep(want desire) *failure {
 
 // pause waits until it is worth trying again.
 func (m *member) pause(want desire, f *failure, failures int) {
-	if f == nil || want.ctx.Err() != nil {
+	if want.ctx.Err() != nil {
 		return
 	}
 	if f.settled {
@@ -228,7 +234,7 @@ func (m *member) connect(want desire) (conn *Connection, f *failure) {
 	if err != nil {
 		return nil, invalidKubeconfig(m.secret, err)
 	}
-	if conn.version, err = conn.check.all(ctx); err == nil {
+	if conn.found, err = conn.check.all(ctx); err == nil {
 		err = conn.start(ctx, m.ctx, p.opts.NewCluster, p.indexes)
 	}
 	if err != nil {
@@ -256,7 +262,7 @@ func (m *member) swap(want desire, fresh *Connection) *failure {
 	m.update(func() {
 		m.observed = observation{engaged: true}
 		m.lastContact = m.provider.opts.Clock.Now()
-		m.snapshot.KubernetesVersion = fresh.version
+		m.snapshot.KubernetesVersion = fresh.found.version
 		m.snapshot.Endpoint = printable(fresh.Config.Host, maxEndpoint)
 	})
 	return nil
@@ -304,7 +310,7 @@ func (m *member) failed(want desire, f *failure) {
 		switch {
 		case want.ctx.Err() != nil: // nobody asks for it any longer
 		case m.inUse != nil:
-			m.observed.refusal = f
+			m.observed.refusal, m.observed.sameKubeconfig = f, m.inUse.credential.hash == want.hash
 		default:
 			m.observed = observation{failure: f}
 		}
@@ -314,11 +320,15 @@ func (m *member) failed(want desire, f *failure) {
 // answered and lost take what the probes of a connection found, unless it was replaced meanwhile.
 func (m *member) answered(conn *Connection, version string, at time.Time) {
 	m.update(func() {
-		if m.inUse == conn {
-			m.observed.failure = nil
-			m.lastContact = at
-			m.snapshot.KubernetesVersion = version
+		if m.inUse != conn {
+			return
 		}
+		if m.observed.failure != nil && m.observed.refusal != nil {
+			m.tryAgain() // what was refused while the member was lost may work now
+		}
+		m.observed.failure = nil
+		m.lastContact = at
+		m.snapshot.KubernetesVersion = version
 	})
 }
 
@@ -328,13 +338,18 @@ func (m *member) lost(conn *Connection, f *failure, since time.Time) {
 			return
 		}
 		if m.observed.failure == nil && m.observed.refusal != nil {
-			select { // the refused kubeconfig is now the only hope
-			case m.again <- struct{}{}:
-			default:
-			}
+			m.tryAgain() // what was refused is now the only hope
 		}
 		m.observed.failure, m.observed.since = f, since
 	})
+}
+
+// tryAgain has run pursue what the Secret asks for once more. It does not block.
+func (m *member) tryAgain() {
+	select {
+	case m.again <- struct{}{}:
+	default:
+	}
 }
 
 // update changes the state under the lock, computes the snapshot anew and tells the

@@ -27,7 +27,8 @@ import (
 )
 
 // NewClusterFunc makes the cluster of one member. It is called after the member has
-// passed all checks, and again after each rotation. It must pass
+// passed all checks, and again after each rotation and each time that others of the
+// optional resources are served. It must pass
 // conn.ClusterOptions to cluster.New, must ask the cache for every informer that
 // controllers will use (a controller that asks later would wait for its sync while
 // holding a lock that all members share), must not start the cluster, and must
@@ -45,6 +46,13 @@ type Options struct {
 	// RequiredAccess is what the kubeconfig must be allowed to do, asked by
 	// SelfSubjectAccessReviews before the member is engaged, else it is Forbidden.
 	RequiredAccess []authorizationv1.ResourceAttributes
+	// OptionalResources may be served by a member or not: NewCluster learns by
+	// Connection.Serves which are. They are asked for again every MendInterval, and the
+	// member is connected anew when others are served than before.
+	OptionalResources []schema.GroupVersionResource
+	// OptionalAccess is required as RequiredAccess is, but only where one of
+	// OptionalResources with its group and resource is served.
+	OptionalAccess []authorizationv1.ResourceAttributes
 
 	// QPS and Burst bound the requests of one member's cluster, all types together. Defaults 50 and 100.
 	QPS   float32
@@ -66,7 +74,8 @@ type Options struct {
 	// BackoffBase is the wait after the first failed attempt; it doubles up to BackoffMax. Defaults 1 s and 5 min.
 	BackoffBase, BackoffMax time.Duration
 	// MendInterval takes the place of BackoffMax for what is mended on the member, where
-	// no event tells the hub: rights, CRDs, credentials, CA. Default 30 s.
+	// no event tells the hub: rights, CRDs, credentials, CA. It is also the longest time,
+	// to a probe, between two questions for OptionalResources. Default 30 s.
 	MendInterval time.Duration
 	// RotationOverlap is how long the replaced connection lives on after a rotation, so
 	// that requests in flight end by themselves. Default CallTimeout.

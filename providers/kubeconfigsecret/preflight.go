@@ -29,6 +29,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -39,9 +40,20 @@ const maxCheckBody = 4 << 20
 
 // checker asks a member whether it can be worked with.
 type checker struct {
-	client    rest.Interface
-	resources []schema.GroupVersionResource
-	access    []authorizationv1.ResourceAttributes
+	client            rest.Interface
+	requiredResources []schema.GroupVersionResource
+	requiredAccess    []authorizationv1.ResourceAttributes
+	optionalResources []schema.GroupVersionResource
+	optionalAccess    []authorizationv1.ResourceAttributes
+}
+
+// resourceSet is the optional resources that a member serves.
+type resourceSet = sets.Set[schema.GroupVersionResource]
+
+// findings are what the checks learn of a member.
+type findings struct {
+	version string
+	serves  resourceSet
 }
 
 func newChecker(cfg *rest.Config, httpClient *http.Client, o Options) (checker, error) {
@@ -50,19 +62,30 @@ func newChecker(cfg *rest.Config, httpClient *http.Client, o Options) (checker, 
 	cfg.GroupVersion = &schema.GroupVersion{}
 	cfg.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	client, err := rest.UnversionedRESTClientForConfigAndClient(cfg, httpClient)
-	return checker{client: client, resources: o.RequiredResources, access: o.RequiredAccess}, err
+	return checker{
+		client:            client,
+		requiredResources: o.RequiredResources, requiredAccess: o.RequiredAccess,
+		optionalResources: o.OptionalResources, optionalAccess: o.OptionalAccess,
+	}, err
 }
 
-// all makes every check and returns the member's version, or a failure.
-func (c checker) all(ctx context.Context) (string, error) {
-	version, err := c.alive(ctx)
+// all makes every check, or returns a failure.
+func (c checker) all(ctx context.Context) (findings, error) {
+	found, err := c.served(ctx)
+	if err != nil {
+		return findings{}, err
+	}
+	return found, c.allowed(ctx, found.serves)
+}
+
+// allFor makes every check that matters to a connection that was made when the member
+// served these optional resources. It returns the member's version, or a failure.
+func (c checker) allFor(ctx context.Context, known resourceSet) (string, error) {
+	found, err := c.served(ctx)
 	if err != nil {
 		return "", err
 	}
-	if err := c.served(ctx); err != nil {
-		return "", err
-	}
-	return version, c.allowed(ctx)
+	return found.version, c.allowed(ctx, found.serves.Intersection(known))
 }
 
 // alive asks for the member's version, which needs valid credentials but no rights.
@@ -74,20 +97,27 @@ func (c checker) alive(ctx context.Context) (string, error) {
 	return printable(info.GitVersion, maxVersion), nil
 }
 
-// served checks that the member serves all required resources.
-func (c checker) served(ctx context.Context) error {
+// served checks that the member answers and serves all required resources, and asks for the optional ones.
+func (c checker) served(ctx context.Context) (found findings, err error) {
+	if found.version, err = c.alive(ctx); err != nil {
+		return findings{}, err
+	}
+	if err := c.required(ctx); err != nil {
+		return findings{}, err
+	}
+	found.serves, err = c.optional(ctx)
+	return found, err
+}
+
+// required checks that the member serves all required resources.
+func (c checker) required(ctx context.Context) error {
+	serves, err := c.servedOf(ctx, c.requiredResources)
+	if err != nil {
+		return err
+	}
 	missing := []string{}
-	known := map[schema.GroupVersion]map[string]bool{}
-	for _, want := range c.resources {
-		gv := want.GroupVersion()
-		if known[gv] == nil {
-			resources, err := c.resourcesOf(ctx, gv)
-			if err != nil {
-				return err
-			}
-			known[gv] = resources
-		}
-		if !known[gv][want.Resource] {
+	for _, want := range c.requiredResources {
+		if !serves.Has(want) {
 			missing = append(missing, fmt.Sprintf("%s (%s)", want.GroupResource(), want.Version))
 		}
 	}
@@ -98,6 +128,31 @@ func (c checker) served(ctx context.Context) error {
 		reason:  ReasonCRDNotInstalled,
 		message: "The member does not serve " + strings.Join(missing, ", ") + ": install the CRDs in config/member; this is noticed by itself",
 	}
+}
+
+// optional returns the optional resources that the member serves.
+func (c checker) optional(ctx context.Context) (resourceSet, error) {
+	return c.servedOf(ctx, c.optionalResources)
+}
+
+// servedOf returns those of the resources that the member serves. It takes a request for each group and version.
+func (c checker) servedOf(ctx context.Context, resources []schema.GroupVersionResource) (resourceSet, error) {
+	serves := resourceSet{}
+	known := map[schema.GroupVersion]map[string]bool{}
+	for _, want := range resources {
+		gv := want.GroupVersion()
+		if known[gv] == nil {
+			found, err := c.resourcesOf(ctx, gv)
+			if err != nil {
+				return nil, err
+			}
+			known[gv] = found
+		}
+		if known[gv][want.Resource] {
+			serves.Insert(want)
+		}
+	}
+	return serves, nil
 }
 
 // resourcesOf lists what the member serves in a group and version; nothing when it does not know these.
@@ -118,10 +173,11 @@ func (c checker) resourcesOf(ctx context.Context, gv schema.GroupVersion) (map[s
 	return resources, nil
 }
 
-// allowed checks that the kubeconfig's user has all required rights.
-func (c checker) allowed(ctx context.Context) error {
+// allowed checks that the kubeconfig's user has all required rights, and those to the
+// optional resources in use.
+func (c checker) allowed(ctx context.Context, inUse resourceSet) error {
 	missing := []string{}
-	for _, want := range c.access {
+	for _, want := range c.accessWith(inUse) {
 		ok, err := c.review(ctx, want)
 		if apierrors.IsForbidden(err) {
 			missing = append(missing, "create selfsubjectaccessreviews.authorization.k8s.io")
@@ -142,6 +198,21 @@ func (c checker) allowed(ctx context.Context) error {
 		message: "The user of the kubeconfig may not " + strings.Join(slices.Compact(missing), ", ") +
 			": grant it, as config/member does; this is noticed by itself",
 	}
+}
+
+// accessWith returns the rights that are needed while these optional resources are in use.
+func (c checker) accessWith(inUse resourceSet) []authorizationv1.ResourceAttributes {
+	served := sets.Set[schema.GroupResource]{}
+	for gvr := range inUse {
+		served.Insert(gvr.GroupResource())
+	}
+	access := slices.Clone(c.requiredAccess)
+	for _, a := range c.optionalAccess {
+		if served.Has(schema.GroupResource{Group: a.Group, Resource: a.Resource}) {
+			access = append(access, a)
+		}
+	}
+	return access
 }
 
 func (c checker) review(ctx context.Context, want authorizationv1.ResourceAttributes) (bool, error) {

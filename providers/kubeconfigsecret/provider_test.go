@@ -18,7 +18,6 @@ package kubeconfigsecret_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,7 +30,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -375,11 +373,5 @@ func installCRD(f *fleet, cp *harness.ControlPlane) {
 	f.Expect(err).NotTo(HaveOccurred())
 	object := &apiextensionsv1.CustomResourceDefinition{}
 	f.Expect(yaml.UnmarshalStrict(crd, object)).To(Succeed())
-	f.Expect(cp.Client.Create(f.t.Context(), object)).To(Succeed())
-	f.t.Cleanup(func() {
-		f.Expect(cp.Client.Delete(context.Background(), object)).To(Succeed())
-		f.Eventually(func() error {
-			return cp.Client.Get(context.Background(), client.ObjectKeyFromObject(object), object)
-		}).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
-	})
+	f.install(cp, object)
 }

@@ -66,8 +66,10 @@ type observation struct {
 	engaged bool
 	// failure is why there is none, or why the one in use counts as lost.
 	failure *failure
-	// refusal is why the Secret's present kubeconfig is not in use, while a former one is.
-	refusal *failure
+	// refusal is why the connection in use could not be replaced: by one with the Secret's
+	// present kubeconfig or, with sameKubeconfig, by one that knows what the member serves now.
+	refusal        *failure
+	sameKubeconfig bool
 	// since is when the probes of the connection in use began to fail; zero for other failures.
 	since time.Time
 }
@@ -81,11 +83,14 @@ func (o observation) condition() metav1.Condition {
 		if o.failure.mendable() {
 			c.Status = metav1.ConditionFalse
 		}
-		if o.refusal != nil {
+		if o.refusal != nil && !o.sameKubeconfig {
 			c.Message += ". The Secret's present kubeconfig does not work either: " + o.refusal.message
 		}
 	case !o.engaged:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonConnecting, "Being connected for the first time"
+	case o.refusal != nil && o.sameKubeconfig:
+		c.Status, c.Reason = metav1.ConditionTrue, ReasonReconnectRefused
+		c.Message = "The member is watched, but not what it has come to serve since, as connecting anew fails: " + o.refusal.message
 	case o.refusal != nil:
 		c.Status, c.Reason = metav1.ConditionTrue, ReasonRotationRefused
 		c.Message = "The former kubeconfig stays in use; the Secret's present one does not work: " + o.refusal.message

@@ -111,6 +111,7 @@ func TestCondition(t *testing.T) {
 		"a right is missing":    {observation{failure: forbidden}, metav1.ConditionFalse, ReasonForbidden, "No right"},
 		"lost while engaged":    {observation{engaged: true, failure: lost}, metav1.ConditionUnknown, ReasonUnreachable, "Gone"},
 		"rotation refused":      {observation{engaged: true, refusal: forbidden}, metav1.ConditionTrue, ReasonRotationRefused, "No right"},
+		"reconnect refused":     {observation{engaged: true, refusal: forbidden, sameKubeconfig: true}, metav1.ConditionTrue, ReasonReconnectRefused, "No right"},
 		"refused and then lost": {observation{engaged: true, refusal: forbidden, failure: lost}, metav1.ConditionUnknown, ReasonUnreachable, "No right"},
 		"a message without end": {observation{failure: unreachable(strings.Repeat("x", 5000))}, metav1.ConditionUnknown, ReasonUnreachable, "..."},
 	}
