@@ -123,7 +123,7 @@ func (s *snapshot) memberChecks(name string, want memberExpectation) []check {
 	got := s.clusters[name].Status
 	return []check{
 		checkWord(name+": Connected", want.connected, conditionStatus(got.Conditions, fleetv1alpha1.ConditionConnected)),
-		checkEqual(name+": runs", want.runs, got.Runs),
+		checkEqual(name+": runs", want.runs, got.Counts()),
 		checkEqual(name+": failures", want.failures, currentFailures(got.Failures)),
 	}
 }
@@ -149,7 +149,7 @@ func (s *snapshot) truthChecks(name string) []check {
 	}
 	got := s.clusters[name].Status
 	return []check{
-		checkEqual(name+": runs as the member has them", counts, got.Runs),
+		checkEqual(name+": runs as the member has them", counts, got.Counts()),
 		checkEqual(name+": failures as the member has them", reasons, currentFailures(got.Failures)),
 	}
 }

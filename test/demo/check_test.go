@@ -109,7 +109,7 @@ func snapshotOf(want expectation, created map[string][]demoRun) *snapshot {
 		s.fleet.Status.Failures = append(s.fleet.Status.Failures, fleetv1alpha1.FleetFailureCount{FailureCount: count, Clusters: f.Clusters})
 	}
 	for name, m := range want.members {
-		status := fleetv1alpha1.AgentRunClusterStatusStatus{Runs: m.runs}
+		status := fleetv1alpha1.AgentRunClusterStatusStatus{Runs: m.runs.DeepCopy()}
 		status.Conditions = []metav1.Condition{{Type: "Connected", Status: metav1.ConditionStatus(m.connected)}}
 		for reason, count := range m.failures {
 			status.Failures = append(status.Failures, fleetv1alpha1.FailureCount{Reason: reason, Current: count})
