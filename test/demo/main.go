@@ -67,7 +67,7 @@ func (d *demo) show(ctx context.Context, fail context.CancelCauseFunc, oneshot b
 		return errors.Join(context.Cause(ctx), err)
 	}
 	if oneshot {
-		return d.verdict()
+		return d.verdict(ctx)
 	}
 	d.invite()
 	<-ctx.Done()

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -204,12 +205,27 @@ func (d *demo) settle(ctx context.Context, want expectation) error {
 	return nil
 }
 
-func (d *demo) verdict() error {
+// verdict is the end of the oneshot form. Where a number was wrong, it shows what is
+// needed to find out why: everything is about to be removed.
+func (d *demo) verdict(ctx context.Context) error {
 	d.screen.printf("\ndemo: %d checks passed, %d failed\n", d.passed, d.failed)
 	if d.failed == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d numbers are wrong\n%s", d.failed, lastLines(d.fleet.managerLog(), 40))
+	err := fmt.Errorf("%d numbers are wrong", d.failed)
+	for _, name := range memberNames {
+		err = errors.Join(err, d.screen.kubectl(ctx, "--context", name, "get", "agentruns,sandboxes,pods", "-o", "wide"))
+		for _, program := range []string{"kwok", "agent-sandbox-controller"} {
+			d.showLog(name+": "+program, filepath.Join(d.fleet.members[name].Dir, program+".log"))
+		}
+	}
+	err = errors.Join(err, d.screen.kubectl(ctx, "get", "arcs,arfs", "-A", "-o", "yaml"))
+	d.showLog("fleet-manager", d.fleet.managerLog())
+	return err
+}
+
+func (d *demo) showLog(title, file string) {
+	d.screen.printf("\n--- end of the log of %s\n%s\n", title, lastLines(file, 60))
 }
 
 // invite tells how to look around.
