@@ -50,6 +50,13 @@ func execute(args []string) error {
 		}
 		return err
 	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("cannot start: %q is no flag; the manager takes flags only", fs.Arg(0))
+	}
+	if o.version {
+		fmt.Println(version)
+		return nil
+	}
 	if errs := o.Validate(); len(errs) > 0 {
 		return fmt.Errorf("cannot start: %w", errs.ToAggregate())
 	}

@@ -20,6 +20,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -50,6 +51,8 @@ type options struct {
 	memberBurst             int
 	maxConcurrentReconciles int
 	zap                     zap.Options
+	// version prints the version and ends.
+	version bool
 }
 
 func newOptions() *options {
@@ -57,8 +60,8 @@ func newOptions() *options {
 		fatalReasons:            defaultFatalReasons(),
 		metricsAddr:             ":8080",
 		probeAddr:               ":8081",
-		memberQPS:               50,
-		memberBurst:             100,
+		memberQPS:               200,
+		memberBurst:             400,
 		maxConcurrentReconciles: 10,
 		zap:                     zap.Options{TimeEncoder: zapcore.RFC3339NanoTimeEncoder},
 	}
@@ -82,6 +85,7 @@ func (o *options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.memberBurst, "member-burst", o.memberBurst, "Requests to each member cluster that may exceed --member-qps for a moment.")
 	fs.IntVar(&o.maxConcurrentReconciles, "max-concurrent-reconciles", o.maxConcurrentReconciles,
 		"How many AgentRuns are worked on at a time, over all member clusters.")
+	fs.BoolVar(&o.version, "version", false, "Print the version and end.")
 
 	gofs := flag.NewFlagSet("", flag.ContinueOnError)
 	config.RegisterFlags(gofs)
@@ -102,8 +106,8 @@ func (o *options) Validate() field.ErrorList {
 			errs = append(errs, field.Invalid(flagPath("kubeconfig-secret-namespaces"), ns, msg))
 		}
 	}
-	if o.memberQPS <= 0 {
-		errs = append(errs, field.Invalid(flagPath("member-qps"), o.memberQPS, "must be greater than 0"))
+	if !(o.memberQPS > 0) || math.IsInf(float64(o.memberQPS), 0) { // NaN is not greater than 0
+		errs = append(errs, field.Invalid(flagPath("member-qps"), fmt.Sprint(o.memberQPS), "must be a number greater than 0"))
 	}
 	if o.memberBurst < 1 {
 		errs = append(errs, field.Invalid(flagPath("member-burst"), o.memberBurst, "must be at least 1"))
@@ -126,6 +130,12 @@ func (o *options) policy() startup.Policy {
 
 var reasonPattern = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
 
+// notWaiting are reasons of conditions and outcomes, which no container waits on.
+var notWaiting = []string{
+	startup.ReasonStartupDeadlineExceeded, startup.ReasonDeleted, startup.ReasonPending, startup.ReasonRunning,
+	startup.ReasonCompleted, startup.ReasonFailed, startup.ReasonPodNotRunning,
+}
+
 // inProgress are waiting reasons that every healthy pod shows.
 var inProgress = []string{"ContainerCreating", "PodInitializing"}
 
@@ -141,6 +151,9 @@ func parseFatalReasons(flags []string) (map[string]time.Duration, field.ErrorLis
 			continue
 		case slices.Contains(inProgress, reason):
 			errs = append(errs, field.Invalid(path, value, "every starting pod waits on it; use --agentrun-startup-deadline to bound startup"))
+			continue
+		case slices.Contains(notWaiting, reason):
+			errs = append(errs, field.Invalid(path, value, "no container waits on it; docs/reasons.md lists waiting reasons"))
 			continue
 		case reason == startup.ReasonErrImagePull:
 			errs = append(errs, field.Invalid(path, value, "a first failed pull is retried by kubelet; use ImagePullBackOff, whose grace counts from the first ErrImagePull"))

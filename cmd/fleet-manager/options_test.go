@@ -72,6 +72,14 @@ func TestOptions(t *testing.T) {
 			args:     []string{"--fatal-waiting-reasons=CrashLoopBackOff,CrashLoopBackOff=1m"},
 			wantErrs: []string{"Duplicate value: \"CrashLoopBackOff\""},
 		},
+		"a reason that no container waits on is refused": {
+			args:     []string{"--fatal-waiting-reasons=Running,StartupDeadlineExceeded"},
+			wantErrs: []string{"no container waits on it", "no container waits on it"},
+		},
+		"a rate that is no number is refused": {
+			args:     []string{"--member-qps=NaN"},
+			wantErrs: []string{`--member-qps: Invalid value: "NaN"`},
+		},
 		"every bad number is named": {
 			args:     []string{"--member-qps=0", "--member-burst=0", "--max-concurrent-reconciles=0"},
 			wantErrs: []string{"--member-qps", "--member-burst", "--max-concurrent-reconciles"},

@@ -18,6 +18,7 @@ package agentrun
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +44,7 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
 	"github.com/konveyor/agentrun-fleet/test/build"
 	"github.com/konveyor/agentrun-fleet/test/harness"
@@ -203,7 +206,8 @@ func TestConflicts(t *testing.T) {
 				run.Status.Phase = agentv1alpha1.AgentRunSucceeded
 				return c.Status().Update(ctx, run)
 			},
-			want: And(harness.HavePhase(agentv1alpha1.AgentRunSucceeded), HaveField("Status.Conditions", BeEmpty())),
+			want: And(harness.HavePhase(agentv1alpha1.AgentRunSucceeded), HaveField("Status.CompletionTime", BeNil()),
+				harness.HaveCondition("Succeeded", metav1.ConditionTrue, "Completed")),
 		},
 		"the run is deleted and made anew: the new one is not touched": {
 			between: func(ctx context.Context, c client.Client, run *agentv1alpha1.AgentRun) error {
@@ -291,6 +295,12 @@ func TestMemberState(t *testing.T) {
 	g.Expect(result.RequeueAfter).To(BeNumerically("~", 10*time.Minute, 30*time.Second))
 	g.Expect(stored()).To(harness.HavePhase(agentv1alpha1.AgentRunPending))
 
+	e.state.Lost = true
+	result, err = e.reconciler().Reconcile(t.Context(), request("run"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.RequeueAfter).To(Equal(lostAgain))
+	e.state.Lost = false
+
 	// The member's clock, which stamped the run, is ahead: the deadline has passed there.
 	e.state.ClockOffset = 10 * time.Minute
 	g.Eventually(func() (*agentv1alpha1.AgentRun, error) {
@@ -331,5 +341,49 @@ func TestFirstSeenForgetsWhatIsTaken(t *testing.T) {
 	}
 	if got := f.take(request("a")); !got.IsZero() || len(f.at) != 0 {
 		t.Errorf("take again = %s with %d entries, want nothing left", got, len(f.at))
+	}
+}
+
+func TestFailureMetricIsBounded(t *testing.T) {
+	before := testutil.CollectAndCount(failures)
+	t.Cleanup(func() { ForgetMember("ns/many") })
+	for i := range 5000 {
+		observeFailure("ns/many", fmt.Sprintf("Reason%d", i), time.Time{}, time.Unix(1, 0))
+	}
+	if n := testutil.CollectAndCount(failures) - before; n > fleetv1alpha1.MaxFailureReasons+1 {
+		t.Errorf("5,000 reasons make %d series", n)
+	}
+	other := testutil.ToFloat64(failures.WithLabelValues("ns/many", fleetv1alpha1.ReasonOther))
+	if want := float64(5000 - fleetv1alpha1.MaxFailureReasons); other != want {
+		t.Errorf("Other counts %v failures, want %v", other, want)
+	}
+	ForgetMember("ns/many")
+	if n := testutil.CollectAndCount(failures) - before; n != 0 {
+		t.Errorf("%d series are left of a member that is gone", n)
+	}
+}
+
+func TestShutdownTime(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	cases := map[string]struct {
+		shutdownTime string
+		want         bool
+	}{
+		"none":               {"", false},
+		"a lifetime to come": {"2026-03-02T12:00:00Z", false},
+		"now":                {"2026-03-01T12:00:00Z", true},
+		"past":               {"2026-03-01T11:00:00Z", true},
+		"something else":     {"soon", false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			sandbox := build.MakeSandbox("s").Obj()
+			if tc.shutdownTime != "" {
+				sandbox.Object["spec"] = map[string]any{"shutdownTime": tc.shutdownTime}
+			}
+			if got := sandboxView(sandbox, now).Stopped; got != tc.want {
+				t.Errorf("Stopped = %v, want %v", got, tc.want)
+			}
+		})
 	}
 }

@@ -146,13 +146,17 @@ func itself(_ context.Context, _ *memberCache, run *agentv1alpha1.AgentRun) []ty
 	return []types.NamespacedName{client.ObjectKeyFromObject(run)}
 }
 
-// runsOfPod: the run its label names, and the runs of the Sandbox that owns it.
+// runsOfPod: the run its label names, the run that controls it, and the runs of the
+// Sandbox that does.
 func runsOfPod(ctx context.Context, c *memberCache, pod *corev1.Pod) []types.NamespacedName {
 	var keys []types.NamespacedName
 	if run := pod.Labels[agentv1alpha1.AgentRunLabel]; run != "" {
 		keys = append(keys, types.NamespacedName{Namespace: pod.Namespace, Name: run})
 	}
 	owner := metav1.GetControllerOf(pod)
+	if owner != nil && owner.Kind == "AgentRun" {
+		return append(keys, types.NamespacedName{Namespace: pod.Namespace, Name: owner.Name})
+	}
 	if owner == nil || owner.Kind != "Sandbox" || c.sandbox == nil {
 		return keys
 	}

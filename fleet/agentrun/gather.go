@@ -41,7 +41,7 @@ type observed struct {
 }
 
 func (o observed) input(policy startup.Policy, now time.Time) startup.Input {
-	return startup.Input{Run: o.run, Pod: o.pod, Sandbox: sandboxView(o.sandbox), Policy: policy, Now: now}
+	return startup.Input{Run: o.run, Pod: o.pod, Sandbox: sandboxView(o.sandbox, now), Policy: policy, Now: now}
 }
 
 // gather reads the run and what belongs to it from the member's cache. Its error is
@@ -60,6 +60,12 @@ func gatherFor(ctx context.Context, c *memberCache, run *agentv1alpha1.AgentRun)
 	if err != nil {
 		return o, err
 	}
+	// A label holds 63 characters, a run's name may be longer.
+	controlled, err := listPods(ctx, c.Cache, run.Namespace, indexOwner, string(run.UID))
+	if err != nil {
+		return o, err
+	}
+	candidates = append(candidates, controlled...)
 	if o.sandbox, err = c.sandboxOf(ctx, run, candidates); err != nil {
 		return o, err
 	}
@@ -166,13 +172,12 @@ func listPods(ctx context.Context, c client.Reader, namespace, index, value stri
 }
 
 // sandboxView is what fleet/startup wants to know of a Sandbox.
-func sandboxView(u *unstructured.Unstructured) *startup.Sandbox {
+func sandboxView(u *unstructured.Unstructured, now time.Time) *startup.Sandbox {
 	if u == nil {
 		return nil
 	}
 	s := &startup.Sandbox{Name: u.GetName()}
-	_, told, _ := unstructured.NestedString(u.Object, "spec", "shutdownTime")
-	s.Stopped = told || u.GetDeletionTimestamp() != nil
+	s.Stopped = u.GetDeletionTimestamp() != nil || shutdownTimeReached(u, now)
 	var status struct {
 		Conditions []metav1.Condition `json:"conditions"`
 	}
@@ -183,4 +188,12 @@ func sandboxView(u *unstructured.Unstructured) *startup.Sandbox {
 		}
 	}
 	return s
+}
+
+// shutdownTimeReached says whether the Sandbox's lifetime is over. Many have one that ends
+// later.
+func shutdownTimeReached(u *unstructured.Unstructured, now time.Time) bool {
+	value, found, _ := unstructured.NestedString(u.Object, "spec", "shutdownTime")
+	at, err := time.Parse(time.RFC3339, value)
+	return found && err == nil && !at.After(now)
 }

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/tally"
 )
 
@@ -48,13 +49,45 @@ func init() {
 // ForgetMember deletes the metric series of a member that is gone.
 func ForgetMember(name multicluster.ClusterName) {
 	failures.DeletePartialMatch(prometheus.Labels{"cluster": name.String()})
+	reasonsOf.forget(name)
 }
 
 func observeFailure(name multicluster.ClusterName, reason string, seenAt, now time.Time) {
-	failures.WithLabelValues(name.String(), tally.Bounded(reason)).Inc()
+	failures.WithLabelValues(name.String(), reasonsOf.bounded(name, tally.Bounded(reason))).Inc()
 	if !seenAt.IsZero() {
 		failFast.Observe(now.Sub(seenAt).Seconds())
 	}
+}
+
+// labelledReasons bounds the series of one member: a pod's reason is what somebody in the
+// member wrote.
+type labelledReasons struct {
+	mu sync.Mutex
+	by map[multicluster.ClusterName]map[string]bool
+}
+
+var reasonsOf = labelledReasons{by: map[multicluster.ClusterName]map[string]bool{}}
+
+// bounded returns the reason, or Other when the member has had too many.
+func (l *labelledReasons) bounded(name multicluster.ClusterName, reason string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known := l.by[name]
+	if known == nil {
+		known = map[string]bool{}
+		l.by[name] = known
+	}
+	if !known[reason] && len(known) >= fleetv1alpha1.MaxFailureReasons {
+		return fleetv1alpha1.ReasonOther
+	}
+	known[reason] = true
+	return reason
+}
+
+func (l *labelledReasons) forget(name multicluster.ClusterName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.by, name)
 }
 
 // firstSeen remembers when the pod event behind a queued request was seen. An entry

@@ -60,9 +60,14 @@ type Reconciler struct {
 type MemberState struct {
 	// Paused keeps the manager from writing in the member.
 	Paused bool
+	// Lost says that the member does not answer, so that nothing is asked of it.
+	Lost bool
 	// ClockOffset is how far the member's clock is ahead of the hub's.
 	ClockOffset time.Duration
 }
+
+// lostAgain is when a run in a lost member is looked at again.
+const lostAgain = 5 * time.Second
 
 // pausedAgain is when a run in a paused member is looked at again: nothing tells when
 // the pause ends.
@@ -76,7 +81,7 @@ type clusterGetter interface {
 
 // Reconcile brings one run's status up to what is observed of it.
 func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
-	seenAt := r.seen.take(req)
+	defer r.seen.take(req) // what is not observed by then is not measured
 	if req.ClusterName == mcmanager.LocalCluster {
 		// The empty name is the hub, which is no member.
 		return reconcile.Result{}, reconcile.TerminalError(fmt.Errorf("request for %s names no member cluster", req.NamespacedName))
@@ -85,23 +90,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	state := r.member(req.ClusterName)
+	if state.Lost {
+		// A worker that waits for its answer would be missing elsewhere.
+		return reconcile.Result{RequeueAfter: lostAgain}, nil
+	}
 	o, err := gather(ctx, cl, req.NamespacedName)
 	if err != nil || o.run.DeletionTimestamp != nil {
 		// A run on its way out is left alone.
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	state := r.member(req.ClusterName)
 	if state.Paused {
 		return r.whilePaused(o, state), nil
 	}
-	decision, err := r.settle(ctx, cl, o, state)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if decision.Failure != nil {
-		observeFailure(req.ClusterName, decision.Failure.Reason, seenAt, r.clock.Now())
-	}
-	return reconcile.Result{RequeueAfter: decision.RequeueAfter}, nil
+	after, err := r.settle(ctx, cl, o, req, state)
+	return reconcile.Result{RequeueAfter: after}, err
 }
 
 // whilePaused writes nothing, and comes back when there is something to write.
@@ -118,49 +121,52 @@ func (r *Reconciler) now(state MemberState) time.Time {
 	return r.clock.Now().Add(state.ClockOffset)
 }
 
-// settle decides and writes. When somebody else wrote the run meanwhile, it reads the
-// run as it is now and decides again; a run that was made anew under the same name is
-// left to the event that announces it.
-func (r *Reconciler) settle(ctx context.Context, cl cluster.Cluster, o observed, state MemberState) (startup.Decision, error) {
+// settle decides and writes, and says when to come back. When somebody else wrote the run
+// meanwhile, it reads the run as it is now and decides again; a run that was made anew
+// under the same name is left to the event that announces it.
+func (r *Reconciler) settle(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, state MemberState) (time.Duration, error) {
 	for range maxConflicts {
 		now := r.now(state)
 		decision := startup.Decide(o.input(r.policy, now))
-		err := r.write(ctx, cl, o, decision, now)
+		err := r.write(ctx, cl, o, req, decision)
+		if err == nil && decision.StopSandbox {
+			err = stopSandbox(ctx, cl, o, now)
+		}
 		if err == nil {
-			return decision, nil
+			return decision.RequeueAfter, nil
 		}
 		if !apierrors.IsConflict(err) {
-			return startup.Decision{}, client.IgnoreNotFound(err)
+			return 0, client.IgnoreNotFound(err)
 		}
 		live := &agentv1alpha1.AgentRun{}
-		if err := cl.GetAPIReader().Get(ctx, client.ObjectKeyFromObject(o.run), live); err != nil {
-			return startup.Decision{}, client.IgnoreNotFound(err)
+		if err := cl.GetAPIReader().Get(ctx, req.NamespacedName, live); err != nil {
+			return 0, client.IgnoreNotFound(err)
 		}
 		if live.UID != o.run.UID {
-			return startup.Decision{}, nil
+			return 0, nil
 		}
 		o.run = live
 	}
-	return startup.Decision{}, fmt.Errorf("AgentRun %s changed %d times while its status was being written", client.ObjectKeyFromObject(o.run), maxConflicts)
+	return 0, fmt.Errorf("AgentRun %s changed %d times while its status was being written", req.NamespacedName, maxConflicts)
 }
 
-// write sends what the decision asks for: one status patch when something changed,
-// its Event after that, and the Sandbox's end when the pod is at work after all.
-func (r *Reconciler) write(ctx context.Context, cl cluster.Cluster, o observed, decision startup.Decision, now time.Time) error {
-	if !equality.Semantic.DeepEqual(o.run.Status, decision.Status) {
-		updated := o.run.DeepCopy()
-		updated.Status = decision.Status
-		// The patch carries the resourceVersion it was decided on: a run that was
-		// deleted and made anew under this name has another, and is not touched.
-		patch := client.MergeFromWithOptions(o.run, client.MergeFromWithOptimisticLock{})
-		if err := cl.GetClient().Status().Patch(ctx, updated, patch); err != nil {
-			return fmt.Errorf("patching the status of AgentRun %s: %w", client.ObjectKeyFromObject(o.run), err)
-		}
-		announce(cl, o.run, decision)
-		logChange(log.FromContext(ctx), o.run, decision)
+// write sends one status patch when something changed, and tells of it after that.
+func (r *Reconciler) write(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, decision startup.Decision) error {
+	if equality.Semantic.DeepEqual(o.run.Status, decision.Status) {
+		return nil
 	}
-	if decision.StopSandbox {
-		return stopSandbox(ctx, cl, o, now)
+	updated := o.run.DeepCopy()
+	updated.Status = decision.Status
+	// The patch carries the resourceVersion it was decided on: a run that was deleted and
+	// made anew under this name has another, and is not touched.
+	patch := client.MergeFromWithOptions(o.run, client.MergeFromWithOptimisticLock{})
+	if err := cl.GetClient().Status().Patch(ctx, updated, patch); err != nil {
+		return fmt.Errorf("patching the status of AgentRun %s: %w", req.NamespacedName, err)
 	}
+	if decision.Failure != nil {
+		observeFailure(req.ClusterName, decision.Failure.Reason, r.seen.take(req), r.clock.Now())
+	}
+	announce(cl, o.run, decision)
+	logChange(log.FromContext(ctx), o.run, decision)
 	return nil
 }

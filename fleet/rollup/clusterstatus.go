@@ -30,6 +30,9 @@ import (
 	"github.com/konveyor/agentrun-fleet/fleet/tally"
 )
 
+// ownerSuffix ends the name of a member's Secret, whose beginning is the cluster's.
+const ownerSuffix = "-kubeconfig"
+
 // Limits of texts, in characters, as the markers in api/fleet/v1alpha1 state them.
 const (
 	maxVersion  = 63
@@ -186,8 +189,13 @@ func newClusterStatus(m Member) *fleetv1alpha1.AgentRunClusterStatus {
 	}}
 }
 
+// managed says whether the manager made the object: by its label, or where somebody took
+// that away, by its owner.
 func managed(o *fleetv1alpha1.AgentRunClusterStatus) bool {
-	return o.Labels[fleetv1alpha1.ManagedByLabel] == fleetv1alpha1.ManagedByValue
+	return o.Labels[fleetv1alpha1.ManagedByLabel] == fleetv1alpha1.ManagedByValue ||
+		slices.ContainsFunc(o.OwnerReferences, func(owner metav1.OwnerReference) bool {
+			return owner.Kind == "Secret" && owner.Name == o.Name+ownerSuffix
+		})
 }
 
 // ownedBy says whether the object is about this member, and not about one of the same

@@ -57,6 +57,10 @@ type engagement struct{ cluster cluster.Cluster }
 func (r *Rollup) state(name multicluster.ClusterName) *state {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.stateLocked(name)
+}
+
+func (r *Rollup) stateLocked(name multicluster.ClusterName) *state {
 	if r.states[name] == nil {
 		r.states[name] = &state{}
 	}
@@ -105,10 +109,12 @@ func (r *Rollup) follow(ctx context.Context, name multicluster.ClusterName, cl c
 }
 
 func (r *Rollup) setEngagement(name multicluster.ClusterName, next func(current *engagement) *engagement) {
-	s := r.state(name)
+	r.mu.Lock() // or else forget may drop the state meanwhile
+	s := r.stateLocked(name)
 	s.mu.Lock()
 	s.engagement = next(s.engagement)
 	s.mu.Unlock()
+	r.mu.Unlock()
 	r.runsChanged(name)
 }
 
@@ -166,16 +172,17 @@ func (r *Rollup) count(ctx context.Context, name multicluster.ClusterName, known
 // forget drops what is held of a member that is gone. A connection is kept until it
 // ends: it may be the first sign of a member that is about to appear.
 func (r *Rollup) forget(name multicluster.ClusterName) {
-	s := r.state(name)
-	s.mu.Lock()
-	engaged := s.engagement != nil
-	s.tally = nil
-	s.changed.Store(true)
-	s.mu.Unlock()
-
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !engaged {
+	s := r.states[name]
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tally = nil
+	s.changed.Store(true)
+	if s.engagement == nil {
 		delete(r.states, name)
 	}
 }

@@ -72,9 +72,9 @@ func regularStarted(pod *corev1.Pod) bool {
 	})
 }
 
-// anyRunning says whether a regular container is at work.
+// anyRunning says whether a regular container is at work, in a pod that stays.
 func anyRunning(pod *corev1.Pod) bool {
-	return pod != nil && !podEnded(pod) && slices.ContainsFunc(containersOf(pod), func(c container) bool {
+	return pod != nil && pod.DeletionTimestamp == nil && !podEnded(pod) && slices.ContainsFunc(containersOf(pod), func(c container) bool {
 		return !c.init && c.status.State.Running != nil
 	})
 }

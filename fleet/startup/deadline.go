@@ -43,8 +43,7 @@ func startupTimeLeft(in Input) (left time.Duration, ok bool) {
 	if deadline <= 0 || gated(in.Pod) {
 		return 0, false
 	}
-	ends := in.Run.CreationTimestamp.Add(deadline).Add(gatedFor(in))
-	return ends.Sub(in.Now), true
+	return startupBegan(in).Add(deadline).Sub(in.Now), true
 }
 
 // gated says whether the pod waits behind scheduling gates. Such a pod is queued,
@@ -54,16 +53,15 @@ func gated(pod *corev1.Pod) bool {
 	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonSchedulingGated
 }
 
-// gatedFor returns how long the pod was held by scheduling gates. Gates can be
-// taken off a pod but not put on, so the hold began with the pod. Its end is what
-// the Queued condition remembers, since nothing on the pod does.
-func gatedFor(in Input) time.Duration {
+// startupBegan is when the startup clock started: when the run was created, or when
+// scheduling gates last let a pod of it go. Nothing on a pod tells the latter, so the
+// Queued condition remembers it.
+func startupBegan(in Input) time.Time {
 	queued := meta.FindStatusCondition(in.Run.Status.Conditions, agentv1alpha1.ConditionQueued)
-	if in.Pod == nil || queued == nil {
-		return 0
+	if queued == nil {
+		return in.Run.CreationTimestamp.Time
 	}
-	released := releasedAt(in, queued)
-	return max(0, released.Sub(in.Pod.CreationTimestamp.Time))
+	return releasedAt(in, queued)
 }
 
 // releasedAt returns when the pod's gates were first seen gone; the scheduler's own

@@ -23,6 +23,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -268,9 +269,24 @@ func TestDecide(t *testing.T) {
 			sandbox: newSandbox(sandboxCond("Finished", "True", "PodSucceeded", "Pod completed successfully", 30)), now: 31,
 			want: outcome{Phase: isSucceeded, Reason: "PodSucceeded", Message: "Pod completed successfully", End: atPtr(30), Duration: ptr.To[int64](30)},
 		},
-		"the Sandbox has finished before the pod's own end is seen": {
+		"the Sandbox has finished and the pod's own end is about to be seen: it tells more": {
 			pod:     newPod(phase(corev1.PodRunning), runs("main", 5)),
 			sandbox: newSandbox(sandboxCond("Finished", "True", "PodFailed", "Pod failed", 30)), now: 31,
+			want: outcome{RequeueAfter: 4 * time.Second},
+		},
+		"a pod that was deleted is no success, whatever its Sandbox says first": {
+			pod:     newPod(phase(corev1.PodRunning), deleted(29), runs("main", 5)),
+			sandbox: newSandbox(sandboxCond("Finished", "True", "PodSucceeded", "Pod completed successfully", 30)), now: 35,
+			want: outcome{Phase: isFailed, Reason: "Deleted", Failed: true, Message: "the pod was deleted before its containers ended",
+				Start: atPtr(5), End: atPtr(30), Duration: ptr.To[int64](25)},
+		},
+		"the Sandbox's clock may run ahead, an end does not": {
+			sandbox: newSandbox(sandboxCond("Finished", "True", "PodSucceeded", "Pod completed successfully", 500)), now: 31,
+			want: outcome{Phase: isSucceeded, Reason: "PodSucceeded", Message: "Pod completed successfully", End: atPtr(31), Duration: ptr.To[int64](31)},
+		},
+		"the Sandbox has finished and the pod's own end was never seen": {
+			pod:     newPod(phase(corev1.PodRunning), runs("main", 5)),
+			sandbox: newSandbox(sandboxCond("Finished", "True", "PodFailed", "Pod failed", 30)), now: 35,
 			want: outcome{Phase: isFailed, Reason: "PodFailed", Failed: true, Message: "Pod failed", Start: atPtr(5), End: atPtr(30), Duration: ptr.To[int64](25)},
 		},
 		"the Sandbox expired and took its pod with it": {
@@ -360,11 +376,15 @@ func TestDecide(t *testing.T) {
 		"a running pod ends the startup clock for good": {
 			run: newRun(specDeadline(5), withStatus(agentv1alpha1.AgentRunStatus{Phase: isRunning, StartTime: atPtr(3)})),
 			pod: newPod(phase(corev1.PodPending)), now: 60,
-			want: outcome{Phase: isRunning, Start: atPtr(3)},
+			want: outcome{Phase: isRunning, Reason: "PodNotRunning", Start: atPtr(3), Message: `started, but no pod of it is running: waiting for kubelet on node "node-a"`},
 		},
-		"a started run whose pod is not in view stays as it is": {
+		"a started run whose pod is not in view stays Running, and says so": {
 			run: newRun(withStatus(agentv1alpha1.AgentRunStatus{Phase: isRunning, StartTime: atPtr(3)})), now: 60,
-			want: outcome{Phase: isRunning, Start: atPtr(3)},
+			want: outcome{Phase: isRunning, Reason: "PodNotRunning", Start: atPtr(3), Message: "started; neither its pod nor its Sandbox is in view"},
+		},
+		"a started run whose Sandbox has lost its pod": {
+			run: newRun(withStatus(agentv1alpha1.AgentRunStatus{Phase: isRunning, StartTime: atPtr(3)})), sandbox: newSandbox(), now: 60,
+			want: outcome{Phase: isRunning, Reason: "PodNotRunning", Start: atPtr(3), Message: `started, but no pod of it is running: sandbox "sb" has no pod`},
 		},
 
 		// Rule 5: pending and the deadline.
@@ -440,16 +460,34 @@ func TestDecide(t *testing.T) {
 			run: newRun(specDeadline(30)), pod: newPod(unscheduled, podCond(corev1.PodScheduled, "False", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates", 1)), now: 3600,
 			want: outcome{Phase: isPending, Reason: "SchedulingGated", Message: "scheduling gated: Scheduling is blocked due to non-empty scheduling gates"},
 		},
-		"time behind gates is given back after they open": {
+		"the deadline counts from when the gates have opened": {
 			run: newRun(specDeadline(30), withCondition(metav1.Condition{Type: "Queued", Status: "False", Reason: "Released", LastTransitionTime: at(101)})),
 			pod: newPod(unscheduled), now: 110,
-			// created 0, pod (and gate) 1, released 101: 100 s are given back, so 130 is the end.
-			want: outcome{Phase: isPending, Reason: "Pending", Message: "waiting for the scheduler", RequeueAfter: 20 * time.Second},
+			// The deadline counts from the release at 101, so 131 is the end.
+			want: outcome{Phase: isPending, Reason: "Pending", Message: "waiting for the scheduler", RequeueAfter: 21 * time.Second},
 		},
 		"gates that opened while nobody looked end with the scheduler's stamp": {
 			run: newRun(specDeadline(30), withCondition(metav1.Condition{Type: "Queued", Status: "True", Reason: "SchedulingGated", LastTransitionTime: at(1)})),
 			pod: newPod(podCond(corev1.PodScheduled, "True", "", "", 51)), now: 60,
-			want: outcome{Phase: isPending, Reason: "Pending", Message: `waiting for kubelet on node "node-a"`, RequeueAfter: 20 * time.Second},
+			want: outcome{Phase: isPending, Reason: "Pending", Message: `waiting for kubelet on node "node-a"`, RequeueAfter: 21 * time.Second},
+		},
+		"a pod that takes the place of one that was gated has the time that was left": {
+			run: newRun(specDeadline(600), withCondition(metav1.Condition{Type: "Queued", Status: "False", Reason: "Released", LastTransitionTime: at(3600)})),
+			pod: newPod(unscheduled, func(pod *corev1.Pod) { pod.CreationTimestamp = at(3610) }), now: 3620,
+			want: outcome{Phase: isPending, Reason: "Pending", Message: "waiting for the scheduler", RequeueAfter: 580 * time.Second},
+		},
+		"a gated pod that was deleted does not hold the clock for ever": {
+			run:  newRun(specDeadline(600), withCondition(metav1.Condition{Type: "Queued", Status: "True", Reason: "SchedulingGated", LastTransitionTime: at(1)})),
+			now:  3600,
+			want: outcome{Phase: isPending, Reason: "Pending", Message: "sandbox not created", RequeueAfter: 600 * time.Second},
+		},
+		"the member's controller says why there is no sandbox": {
+			run: newRun(withCondition(metav1.Condition{Type: "Ready", Status: "False", Reason: "AgentNotReady", Message: "Agent \"coder\" is not Ready"})), now: 2,
+			want: outcome{Phase: isPending, Reason: "Pending", Message: `sandbox not created (AgentNotReady: Agent "coder" is not Ready)`},
+		},
+		"what a pod on its way out waits on does not fail the run": {
+			pod: newPod(deleted(5), waits("main", "CreateContainerConfigError", "configmap not found")), now: 6,
+			want: outcome{Phase: isPending, Reason: "CreateContainerConfigError", Message: "the pod is being deleted"},
 		},
 	}
 	for name, tc := range cases {
@@ -493,12 +531,12 @@ func TestTerminalIsFinal(t *testing.T) {
 	}{
 		"a failed run whose pod runs later stays failed, and its Sandbox is stopped": {status: failed, pod: busy, sandbox: newSandbox(), wantStop: true},
 		"once is enough": {status: failed, pod: busy, sandbox: stopped},
-		"a run that failed by itself is not our business":               {status: failedItself, pod: busy, sandbox: newSandbox()},
-		"a succeeded run whose pod still runs is not either":            {status: succeeded, pod: busy, sandbox: newSandbox()},
-		"without a Sandbox there is nothing to stop":                    {status: failed, pod: busy},
-		"a pod that has ended needs no stopping":                        {status: failed, pod: newPod(phase(corev1.PodFailed), runs("main", 20)), sandbox: newSandbox()},
-		"a succeeded run is not failed by what its pod waits on later":  {status: succeeded, pod: newPod(waits("main", "ImagePullBackOff", "")), sandbox: newSandbox()},
-		"a failed run without a Succeeded condition is somebody else's": {status: agentv1alpha1.AgentRunStatus{Phase: isFailed}, pod: busy, sandbox: newSandbox()},
+		"a run whose pod failed, and whose Sandbox made another":       {status: failedItself, pod: busy, sandbox: newSandbox(), wantStop: true},
+		"a pod on its way out needs no stopping":                       {status: failed, pod: newPod(deleted(19), phase(corev1.PodRunning), runs("main", 20)), sandbox: newSandbox()},
+		"a succeeded run whose pod still runs is not either":           {status: succeeded, pod: busy, sandbox: newSandbox()},
+		"without a Sandbox there is nothing to stop":                   {status: failed, pod: busy},
+		"a pod that has ended needs no stopping":                       {status: failed, pod: newPod(phase(corev1.PodFailed), runs("main", 20)), sandbox: newSandbox()},
+		"a succeeded run is not failed by what its pod waits on later": {status: succeeded, pod: newPod(waits("main", "ImagePullBackOff", "")), sandbox: newSandbox()},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -511,6 +549,51 @@ func TestTerminalIsFinal(t *testing.T) {
 			}
 			if d.Failure != nil || d.RequeueAfter != 0 {
 				t.Errorf("a terminal run gave Failure %v, RequeueAfter %v", d.Failure, d.RequeueAfter)
+			}
+		})
+	}
+}
+
+// TestEndedByOthers: a run that another controller ended gets the Succeeded condition that
+// it lacks, and keeps all else.
+func TestEndedByOthers(t *testing.T) {
+	theirs := metav1.Condition{Type: "Ready", Status: "False", Reason: "AgentNotFound", Message: `Agent "coder" not found`}
+	overwritten := metav1.Condition{Type: "Succeeded", Status: "Unknown", Reason: "ContainerCreating", Message: "image pulling", LastTransitionTime: at(1)}
+	killed := newPod(phase(corev1.PodFailed), ended("main", "OOMKilled", 137, 5, 6))
+	cases := map[string]struct {
+		phase      agentv1alpha1.AgentRunPhase
+		conditions []metav1.Condition
+		pod        *corev1.Pod
+		status     metav1.ConditionStatus
+		reason     string
+		message    string
+	}{
+		"the pod tells best":                              {isFailed, []metav1.Condition{theirs, overwritten}, killed, "False", "OOMKilled", `container "main", image "registry.example/agent:1" ended with exit code 137`},
+		"else the other controller's own words":           {isFailed, []metav1.Condition{theirs}, nil, "False", "AgentNotFound", `Agent "coder" not found`},
+		"else nothing is known":                           {isFailed, nil, nil, "False", "Failed", "another controller failed the run"},
+		"a pod that succeeded does not speak for it":      {isFailed, nil, newPod(phase(corev1.PodSucceeded), ended("main", "Completed", 0, 2, 3)), "False", "Failed", "another controller failed the run though its pod succeeded"},
+		"a run that succeeded":                            {isSucceeded, []metav1.Condition{overwritten}, nil, "True", "Completed", "another controller ended the run"},
+		"and what its pod waits on later does not matter": {isSucceeded, nil, newPod(waits("main", "ImagePullBackOff", "")), "True", "Completed", "another controller ended the run"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := agentv1alpha1.AgentRunStatus{Phase: tc.phase, CompletionTime: atPtr(9), Conditions: tc.conditions}
+			in := Input{Run: newRun(specDeadline(1), withStatus(*before.DeepCopy())), Pod: tc.pod, Policy: Policy{Fatal: DefaultFatal()}, Now: at(500).Time}
+			d := Decide(in)
+			got := meta.FindStatusCondition(d.Status.Conditions, "Succeeded")
+			want := &metav1.Condition{Type: "Succeeded", Status: tc.status, Reason: tc.reason, Message: tc.message, ObservedGeneration: 1, LastTransitionTime: at(500)}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("Succeeded (-want +got):\n%s", diff)
+			}
+			meta.RemoveStatusCondition(&before.Conditions, "Succeeded")
+			after := d.Status.DeepCopy()
+			meta.RemoveStatusCondition(&after.Conditions, "Succeeded")
+			if diff := cmp.Diff(before, *after, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("the rest of the status (-before +after):\n%s", diff)
+			}
+			in.Run = newRun(withStatus(d.Status))
+			if diff := cmp.Diff(d.Status, Decide(in).Status); diff != "" || d.Failure != nil {
+				t.Errorf("Failure %v, and deciding again changes (-first +second):\n%s", d.Failure, diff)
 			}
 		})
 	}
@@ -548,6 +631,13 @@ func TestGrace(t *testing.T) {
 		return newPod(phase(corev1.PodRunning), waits("main", ReasonCrashLoopBackOff, ""), func(pod *corev1.Pod) {
 			pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{StartedAt: at(from), FinishedAt: at(to), ExitCode: 1}
 		})
+	}
+	twoBackOff := func(first string) *corev1.Pod {
+		up := runs("main", 20)
+		if first != "" {
+			up = waits("main", first, "")
+		}
+		return newPod(phase(corev1.PodRunning), extraContainer("other"), up, waits("other", ReasonImagePullBackOff, ""))
 	}
 	config := newPod(waits("main", ReasonCreateContainerConfigError, "configmap not found"))
 	creating := newPod(waits("main", reasonContainerCreating, ""))
@@ -590,6 +680,12 @@ func TestGrace(t *testing.T) {
 			{40, config, isPending, 30 * time.Second},
 			{69, config, isPending, time.Second},
 			{70, config, isFailed, 0},
+		}},
+		"two containers that back off share the clock of the first: it is not put back by the other": {steps: []step{
+			{10, twoBackOff("CrashLoopBackOff"), isRunning, 40 * time.Second},
+			{20, twoBackOff(""), isRunning, 0}, // the first is up for a moment
+			{30, twoBackOff("CrashLoopBackOff"), isRunning, 20 * time.Second},
+			{50, twoBackOff("CrashLoopBackOff"), isFailed, 0},
 		}},
 		"another pod has a clock of its own": {steps: []step{
 			{2, pull(ReasonImagePullBackOff), isPending, time.Minute},

@@ -22,8 +22,12 @@ import (
 	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// readyCondition is where the member's own controller says what it is about.
+const readyCondition = "Ready"
 
 // maxText bounds what is taken over of kubelet's, the scheduler's and other
 // controllers' messages, in characters.
@@ -50,6 +54,10 @@ func Detail(in Input) string {
 
 func noPodDetail(in Input) string {
 	if in.Sandbox == nil {
+		// The member's controller says on Ready what keeps it from making one.
+		if c := meta.FindStatusCondition(in.Run.Status.Conditions, readyCondition); c != nil && c.Status == metav1.ConditionFalse {
+			return "sandbox not created (" + conditionReason(c.Reason) + textOf(c.Message) + ")"
+		}
 		return "sandbox not created"
 	}
 	text := fmt.Sprintf("sandbox %q has no pod", in.Sandbox.Name)
@@ -57,6 +65,14 @@ func noPodDetail(in Input) string {
 		text += textOf(c.Message)
 	}
 	return text
+}
+
+// goneDetail says what became of the pod of a run that has started.
+func goneDetail(in Input) string {
+	if in.Pod == nil && in.Sandbox == nil {
+		return "started; neither its pod nor its Sandbox is in view"
+	}
+	return "started, but no pod of it is running: " + Detail(in)
 }
 
 func unscheduledDetail(pod *corev1.Pod) string {

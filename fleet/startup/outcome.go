@@ -36,6 +36,10 @@ const (
 	sandboxReasonExpired = "SandboxExpired"
 )
 
+// podLag is how long the end of a pod may take to be seen after its Sandbox's. They are
+// two watches of one server.
+const podLag = 5 * time.Second
+
 // finished: the pod or the Sandbox has ended, and no clock that has run out
 // meanwhile changes how.
 func finished(in Input) (verdict, bool) {
@@ -164,18 +168,24 @@ func endedBefore(pod *corev1.Pod, t time.Time) bool {
 	return true
 }
 
-// sandboxOutcome is how the Sandbox says its pod ended, for when the pod is gone or
-// the Sandbox knows first.
+// sandboxOutcome is how the Sandbox says its pod ended, for when the pod is gone. The
+// Sandbox may be seen before its pod, which tells more, so a pod in view is given a
+// moment to be seen as it ended.
 func sandboxOutcome(in Input) (verdict, bool) {
 	if c := condition(in.Sandbox, sandboxFinished); c != nil && c.Status == metav1.ConditionTrue {
+		if wait := c.LastTransitionTime.Add(podLag).Sub(in.Now); in.Pod != nil && wait > 0 {
+			return verdict{keep: true, requeueAfter: wait}, true
+		}
 		v := verdict{
 			phase:   agentv1alpha1.AgentRunFailed,
 			reason:  c.Reason,
 			message: clean(orDefault(c.Message, "the sandbox finished")),
 			start:   ranFrom(in.Pod),
-			end:     c.LastTransitionTime.DeepCopy(),
+			end:     notAfter(c.LastTransitionTime, in.Now),
 		}
-		if c.Reason == sandboxPodSucceeded {
+		if reason, message, ok := disruptionOf(in); ok {
+			v.reason, v.message = reason, message
+		} else if c.Reason == sandboxPodSucceeded {
 			v.phase = agentv1alpha1.AgentRunSucceeded
 		}
 		return v, true
@@ -185,10 +195,26 @@ func sandboxOutcome(in Input) (verdict, bool) {
 			phase:   agentv1alpha1.AgentRunFailed,
 			reason:  c.Reason,
 			message: clean(orDefault(c.Message, "the sandbox expired")),
-			end:     c.LastTransitionTime.DeepCopy(),
+			end:     notAfter(c.LastTransitionTime, in.Now),
 		}, true
 	}
 	return verdict{}, false
+}
+
+// disruptionOf is disruption for a pod that may be gone.
+func disruptionOf(in Input) (reason, message string, ok bool) {
+	if in.Pod == nil {
+		return "", "", false
+	}
+	return disruption(in)
+}
+
+// notAfter is t, or now when t lies ahead.
+func notAfter(t metav1.Time, now time.Time) *metav1.Time {
+	if t.After(now) {
+		t = metav1.NewTime(now.Truncate(time.Second))
+	}
+	return &t
 }
 
 func condition(s *Sandbox, conditionType string) *metav1.Condition {

@@ -27,8 +27,10 @@ import (
 )
 
 // PodOf picks the run's pod among candidates: those that carry the run's label or
-// belong to its Sandbox. A pod left over from an earlier run of the same name is
-// told by its owner, or by being older than the run. Of several the youngest counts;
+// belong to its Sandbox. A pod that the run or its Sandbox controls comes before one that
+// has only the label, which anybody may set: such a one counts only for a run without a
+// Sandbox. A pod left over from an earlier run of the same name is told
+// by its owner, or by being older than the run. Of several the youngest counts;
 // a Sandbox makes a new pod when its pod is deleted. sandboxUID is empty when the
 // run has no Sandbox.
 func PodOf(run *agentv1alpha1.AgentRun, sandboxUID types.UID, candidates []*corev1.Pod) *corev1.Pod {
@@ -39,6 +41,9 @@ func PodOf(run *agentv1alpha1.AgentRun, sandboxUID types.UID, candidates []*core
 		return nil
 	}
 	return slices.MaxFunc(mine, func(a, b *corev1.Pod) int {
+		if byOwner := boolToInt(controls(run, a)) - boolToInt(controls(run, b)); sandboxUID == "" && byOwner != 0 {
+			return byOwner
+		}
 		if byAge := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); byAge != 0 {
 			return byAge
 		}
@@ -50,18 +55,21 @@ func PodOf(run *agentv1alpha1.AgentRun, sandboxUID types.UID, candidates []*core
 func belongs(run *agentv1alpha1.AgentRun, sandboxUID types.UID, pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	switch {
-	case owner == nil:
-		return pod.Labels[agentv1alpha1.AgentRunLabel] == run.Name && !pod.CreationTimestamp.Before(&run.CreationTimestamp)
-	case owner.UID == run.UID:
+	case owner != nil && (owner.UID == run.UID || (sandboxUID != "" && owner.UID == sandboxUID)):
 		return true
 	case sandboxUID != "":
-		return owner.UID == sandboxUID
-	case owner.Kind == "AgentRun" || owner.Kind == "Sandbox":
+		return false
+	case owner != nil && (owner.Kind == "AgentRun" || owner.Kind == "Sandbox"):
 		// Of another run, or of a Sandbox that is not (or no longer) this run's.
 		return false
 	default:
 		return pod.Labels[agentv1alpha1.AgentRunLabel] == run.Name && !pod.CreationTimestamp.Before(&run.CreationTimestamp)
 	}
+}
+
+func controls(run *agentv1alpha1.AgentRun, pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.UID == run.UID
 }
 
 func boolToInt(b bool) int {

@@ -55,6 +55,9 @@ func TestPodOf(t *testing.T) {
 		"a pod that an earlier run of the name controls":                                  {pods: []*corev1.Pod{labelled("a", 1, ownedBy("AgentRun", "earlier"))}},
 		"a labelled pod that something else controls":                                     {pods: []*corev1.Pod{labelled("a", 1, ownedBy("Job", "j"))}, want: "a"},
 		"an unlabelled pod that something else controls":                                  {pods: []*corev1.Pod{labelled("a", 1, unlabelled, ownedBy("Job", "j"))}},
+		"a pod with the label alone does not take the place of the Sandbox's":             {sandboxUID: "sb", pods: []*corev1.Pod{labelled("a", 1, ownedBy("Sandbox", "sb")), labelled("copy", 9)}, want: "a"},
+		"nor stands in for it while there is none":                                        {sandboxUID: "sb", pods: []*corev1.Pod{labelled("copy", 9)}},
+		"nor that of a pod the run controls":                                              {pods: []*corev1.Pod{labelled("a", 1, ownedBy("AgentRun", "run-uid")), labelled("copy", 9)}, want: "a"},
 		"the youngest of two":                                                             {pods: []*corev1.Pod{labelled("a", 1), labelled("b", 9), labelled("c", 5)}, want: "b"},
 		"of the same second, the one that stays":                                          {pods: []*corev1.Pod{labelled("a", 1, deleted(2)), labelled("b", 1)}, want: "b"},
 	}

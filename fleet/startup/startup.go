@@ -20,6 +20,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
@@ -49,8 +50,12 @@ const (
 	// while it is Unknown and the pod names no better one.
 	ReasonPending = "Pending"
 	ReasonRunning = "Running"
+	// ReasonPodNotRunning means that a run has started and no pod of it runs now.
+	ReasonPodNotRunning = "PodNotRunning"
 	// ReasonCompleted is the reason of a Succeeded condition that is True.
 	ReasonCompleted = "Completed"
+	// ReasonFailed means that another controller failed the run and does not say why.
+	ReasonFailed = "Failed"
 )
 
 // Policy is what a platform team configures.
@@ -80,7 +85,7 @@ type Sandbox struct {
 	Name string
 	// Conditions are its status conditions.
 	Conditions []metav1.Condition
-	// Stopped says that it is being deleted, or has been told to shut down.
+	// Stopped says that it is being deleted, or that its shutdown time has come.
 	Stopped bool
 }
 
@@ -136,11 +141,14 @@ type verdict struct {
 	stopSandbox bool
 	// keep leaves the status as it is.
 	keep bool
+	// conditionOnly leaves all but the Succeeded condition as it is.
+	conditionOnly bool
 }
 
 // rules are tried in this order; the first that answers decides.
 var rules = []func(Input) (verdict, bool){
 	alreadyTerminal,
+	endedByOthers,
 	finished,
 	waitingOnFatalReason,
 	running,
@@ -148,7 +156,7 @@ var rules = []func(Input) (verdict, bool){
 	pending,
 }
 
-// Decide says what a run's status should be.
+// Decide says what a run's status should be. in.Run must be set.
 func Decide(in Input) Decision {
 	for _, rule := range rules {
 		if v, ok := rule(in); ok {
@@ -160,24 +168,60 @@ func Decide(in Input) Decision {
 }
 
 // alreadyTerminal: what has ended stays as it ended. All that is left to see to is
-// that a run which failed for not starting is not at work unseen.
+// that the Sandbox of a failed run is not at work unseen.
 func alreadyTerminal(in Input) (verdict, bool) {
+	if !in.Run.Terminal() || !conditionSettled(in.Run) {
+		return verdict{}, false
+	}
+	return verdict{keep: true, stopSandbox: in.Run.Status.Phase == agentv1alpha1.AgentRunFailed && atWork(in)}, true
+}
+
+// endedByOthers: another controller ended the run and did not say so in the Succeeded
+// condition, or wrote over it. The condition is completed, with the best reason there
+// is; nothing else of an ended run is touched.
+func endedByOthers(in Input) (verdict, bool) {
 	if !in.Run.Terminal() {
 		return verdict{}, false
 	}
-	late := failedToStart(in.Run, in.Policy) && anyRunning(in.Pod)
-	return verdict{keep: true, stopSandbox: late && in.Sandbox != nil && !in.Sandbox.Stopped}, true
+	v := verdict{phase: in.Run.Status.Phase, conditionOnly: true}
+	switch theirs := meta.FindStatusCondition(in.Run.Status.Conditions, readyCondition); {
+	case v.phase == agentv1alpha1.AgentRunSucceeded:
+		v.reason, v.message = ReasonCompleted, "another controller ended the run"
+	case podEnded(in.Pod):
+		outcome := podOutcome(in)
+		v.reason, v.message = outcome.reason, outcome.message
+		if outcome.phase == agentv1alpha1.AgentRunSucceeded {
+			v.reason, v.message = ReasonFailed, "another controller failed the run though its pod succeeded"
+		}
+	case theirs != nil && theirs.Status == metav1.ConditionFalse:
+		v.reason, v.message = theirs.Reason, clean(theirs.Message)
+	default:
+		v.reason, v.message = ReasonFailed, "another controller failed the run"
+	}
+	return v, true
 }
 
-// running: the pod runs, so startup is over for good.
-func running(in Input) (verdict, bool) {
-	if in.Pod == nil {
-		// The pod of a run that has started is not in view: nothing is known that
-		// would be worth writing down.
-		return verdict{keep: true}, started(in.Run)
+// conditionSettled says whether the Succeeded condition says how the run ended.
+func conditionSettled(run *agentv1alpha1.AgentRun) bool {
+	c := succeededCondition(run)
+	return c != nil && c.Status != metav1.ConditionUnknown
+}
+
+// atWork says whether the Sandbox runs a pod and has not been told to stop.
+func atWork(in Input) bool {
+	if in.Sandbox == nil || in.Sandbox.Stopped {
+		return false
 	}
-	if in.Pod.Status.Phase != corev1.PodRunning {
-		return verdict{keep: true}, started(in.Run)
+	c := condition(in.Sandbox, sandboxFinished)
+	return (c == nil || c.Status != metav1.ConditionTrue) && anyRunning(in.Pod)
+}
+
+// running: the pod runs, so startup is over for good. A run that has started keeps its
+// phase when its pod is gone or another has been made: no clock is known by which to
+// fail it, but what it waits on is said.
+func running(in Input) (verdict, bool) {
+	if in.Pod == nil || in.Pod.Status.Phase != corev1.PodRunning {
+		return verdict{phase: agentv1alpha1.AgentRunRunning, reason: ReasonPodNotRunning, message: goneDetail(in)}, started(in.Run)
 	}
 	message := "the pod is running"
 	if detail := waitingDetail(in.Pod); detail != "" {
@@ -220,18 +264,4 @@ func pending(in Input) (verdict, bool) {
 // started says whether the run has ever been Running.
 func started(run *agentv1alpha1.AgentRun) bool {
 	return run.Status.StartTime != nil || run.Status.Phase == agentv1alpha1.AgentRunRunning
-}
-
-// failedToStart says whether the run was failed by rule 3 or by the deadline,
-// rather than by its pod's own end.
-func failedToStart(run *agentv1alpha1.AgentRun, policy Policy) bool {
-	c := succeededCondition(run)
-	if c == nil || c.Status != metav1.ConditionFalse {
-		return false
-	}
-	if c.Reason == ReasonStartupDeadlineExceeded {
-		return true
-	}
-	_, fatal := policy.Fatal[classOf(c.Reason)]
-	return fatal
 }

@@ -32,20 +32,19 @@ import (
 func decision(in Input, v verdict) Decision {
 	d := Decision{RequeueAfter: v.requeueAfter, StopSandbox: v.stopSandbox}
 	status := in.Run.Status.DeepCopy()
-	if !v.keep {
+	switch {
+	case v.keep:
+	case v.conditionOnly:
+		setSucceeded(in, v, status)
+	default:
 		applyVerdict(in, v, status)
 	}
-	if v.phase == agentv1alpha1.AgentRunFailed {
+	if v.phase == agentv1alpha1.AgentRunFailed && !v.conditionOnly {
 		d.Failure = &Failure{Reason: conditionReason(v.reason), Message: messageOf(v)}
-		d.StopSandbox = failedByUs(v.reason, in.Policy) && anyRunning(in.Pod) && in.Sandbox != nil && !in.Sandbox.Stopped
+		d.StopSandbox = atWork(in)
 	}
 	d.Status = *status
 	return d
-}
-
-func failedByUs(reason string, policy Policy) bool {
-	_, fatal := policy.Fatal[reason]
-	return fatal || reason == ReasonStartupDeadlineExceeded
 }
 
 func applyVerdict(in Input, v verdict, status *agentv1alpha1.AgentRunStatus) {
@@ -53,9 +52,6 @@ func applyVerdict(in Input, v verdict, status *agentv1alpha1.AgentRunStatus) {
 	status.ObservedGeneration = in.Run.Generation
 	if status.StartTime == nil {
 		status.StartTime = v.start
-	}
-	if in.Sandbox != nil && status.SandboxName == "" {
-		status.SandboxName = in.Sandbox.Name
 	}
 	setSucceeded(in, v, status)
 	setQueued(in, status)
@@ -94,8 +90,8 @@ func setQueued(in Input, status *agentv1alpha1.AgentRunStatus) {
 	case gated(in.Pod):
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, corev1.PodReasonSchedulingGated, "the pod is held by scheduling gates"
 		c.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
-	case old != nil && old.Status == metav1.ConditionTrue && in.Pod != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "Released", "the pod's scheduling gates are gone"
+	case old != nil && old.Status == metav1.ConditionTrue:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "Released", "no scheduling gates hold the run's pod"
 		c.LastTransitionTime = metav1.NewTime(releasedAt(in, old).Truncate(time.Second))
 	default:
 		return
@@ -183,10 +179,10 @@ func endedAt(pod *corev1.Pod, now time.Time) *metav1.Time {
 			last = t.FinishedAt
 		}
 	}
-	if last.IsZero() || last.After(now) {
+	if last.IsZero() {
 		last = metav1.NewTime(now.Truncate(time.Second))
 	}
-	return &last
+	return notAfter(last, now)
 }
 
 func succeededCondition(run *agentv1alpha1.AgentRun) *metav1.Condition {

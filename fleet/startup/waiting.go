@@ -34,9 +34,13 @@ const pullThrottled = "pull QPS exceeded"
 
 // waitingOnFatalReason: a container waits on a reason that will not go away by
 // itself. It is looked for before the pod's phase, since a container can wait in
-// CrashLoopBackOff in a pod that is Running.
+// CrashLoopBackOff in a pod that is Running. What a pod on its way out waits on says
+// nothing of whether it would have started.
 func waitingOnFatalReason(in Input) (verdict, bool) {
-	var grace *verdict
+	if in.Pod == nil || in.Pod.DeletionTimestamp != nil {
+		return verdict{}, false
+	}
+	var graces []verdict
 	for _, c := range containersOf(in.Pod) {
 		v, ok := judgeWaiting(in, c)
 		if !ok {
@@ -45,14 +49,28 @@ func waitingOnFatalReason(in Input) (verdict, bool) {
 		if v.phase == agentv1alpha1.AgentRunFailed {
 			return v, true
 		}
-		if grace == nil {
-			grace = &v
-		}
+		graces = append(graces, v)
 	}
-	if grace == nil {
+	if len(graces) == 0 {
 		return verdict{}, false
 	}
-	return inGrace(in, *grace)
+	return inGrace(in, oneClock(in, graces))
+}
+
+// oneClock picks the grace clock to keep, since a run has room for one: that which runs
+// already, though its container is up for a moment, else the first in pod order. When
+// it is over the next one starts.
+func oneClock(in Input, graces []verdict) verdict {
+	old := meta.FindStatusCondition(in.Run.Status.Conditions, agentv1alpha1.ConditionBackingOff)
+	if old == nil || old.Status != metav1.ConditionTrue || graceOver(in, old) {
+		return graces[0]
+	}
+	for _, v := range graces {
+		if v.backingOff.Message == old.Message {
+			return v
+		}
+	}
+	return verdict{backingOff: old.DeepCopy()}
 }
 
 // judgeWaiting says whether container c waits on a fatal reason: Failed when it is
@@ -135,10 +153,15 @@ func graceOver(in Input, clock *metav1.Condition) bool {
 			continue
 		}
 		state := c.status.State
-		if classOf(clock.Reason) != ReasonCrashLoopBackOff {
+		class := classOf(clock.Reason)
+		switch {
+		case state.Waiting != nil && !inCreation(state.Waiting.Reason) && classOf(state.Waiting.Reason) != class:
+			return true // it waits on something else by now
+		case class == ReasonCrashLoopBackOff:
+			return recoveredSince(in, c, clock.LastTransitionTime.Time)
+		default:
 			return state.Waiting == nil
 		}
-		return recoveredSince(in, c, clock.LastTransitionTime.Time)
 	}
 	return in.Pod != nil
 }
@@ -169,10 +192,6 @@ func inGrace(in Input, grace verdict) (verdict, bool) {
 			return base, true
 		}
 		base, _ = pending(in)
-	}
-	base.keep = false
-	if base.phase == "" {
-		base.phase, base.reason, base.message = in.Run.Status.Phase, pendingReason(in), Detail(in)
 	}
 	base.backingOff = grace.backingOff
 	base.requeueAfter = sooner(base.requeueAfter, grace.requeueAfter)

@@ -32,8 +32,8 @@ const (
 	// scheduler used, verbatim.
 	ConditionSucceeded = "Succeeded"
 	// ConditionQueued is True while the run's pod is held by scheduling gates.
-	// When it turns False its lastTransitionTime says when the pod was released;
-	// the time before does not count towards the startup deadline.
+	// When it turns False its lastTransitionTime says when the pod was released, and
+	// the startup clock starts from there.
 	ConditionQueued = "Queued"
 	// ConditionBackingOff is True while a container waits on a fatal reason that
 	// has been given a grace. Its lastTransitionTime starts the grace clock, so
@@ -117,7 +117,8 @@ type AgentRunSpec struct {
 
 	// startupDeadlineSeconds is how long, in seconds from the run's creation, its
 	// pod may take to be Running. When that time is over the run is Failed with
-	// reason StartupDeadlineExceeded. Time behind scheduling gates does not count.
+	// reason StartupDeadlineExceeded. The clock does not run while scheduling gates hold
+	// the pod, and starts anew when they let it go.
 	// 0 disables the deadline for this run; when absent, the manager's
 	// --agentrun-startup-deadline applies.
 	// +kubebuilder:validation:Minimum=0
@@ -190,8 +191,8 @@ type AgentRun struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec says which agent to run and with what.
-	// +optional
-	Spec AgentRunSpec `json:"spec,omitempty"`
+	// +required
+	Spec AgentRunSpec `json:"spec"`
 	// status is what has been observed of the run.
 	// +optional
 	Status AgentRunStatus `json:"status,omitempty"`
