@@ -38,7 +38,11 @@ exec '%s' "$@"
 // guarded is the path of a script that runs the program under guard.
 func (cp *ControlPlane) guarded(name, binary string) (string, error) {
 	script := cp.path("run-" + name)
-	return script, os.WriteFile(script, fmt.Appendf(nil, guardScript, binary), 0o700)
+	return script, writeGuard(script, binary)
+}
+
+func writeGuard(script, binary string) error {
+	return os.WriteFile(script, fmt.Appendf(nil, guardScript, binary), 0o700)
 }
 
 func (cp *ControlPlane) guardedBinary(name string) (string, error) {

@@ -69,10 +69,14 @@ func StartManager(ctx context.Context, binary, kubeconfig, logFile string, flags
 	if err != nil {
 		return nil, err
 	}
+	script := logFile + ".sh"
+	if err := writeGuard(script, binary); err != nil {
+		return nil, err
+	}
 	m := &Manager{LogFile: logFile, metricsURL: localURL("http", metrics, "/metrics")}
 	m.proc, err = startProcess(ctx, program{
 		name: "fleet-manager",
-		path: binary,
+		path: script,
 		args: append([]string{
 			"--kubeconfig=" + kubeconfig,
 			"--health-probe-bind-address=127.0.0.1:" + probe,

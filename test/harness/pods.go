@@ -38,8 +38,10 @@ func (cp *ControlPlane) CreateRun(ctx context.Context, run *agentv1alpha1.AgentR
 	if reflect.ValueOf(status).IsZero() {
 		return nil
 	}
+	// A manager may have written first; what is given here stands beside it.
+	stored := run.DeepCopy()
 	run.Status = status
-	if err := cp.Client.Status().Update(ctx, run); err != nil {
+	if err := cp.Client.Status().Patch(ctx, run, client.MergeFrom(stored)); err != nil {
 		return fmt.Errorf("writing the status of AgentRun %s in %q: %w", client.ObjectKeyFromObject(run), cp.Name, err)
 	}
 	return nil
