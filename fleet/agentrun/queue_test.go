@@ -1,0 +1,198 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package agentrun
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+)
+
+func of(member, run string) mcreconcile.Request {
+	return mcreconcile.Request{
+		ClusterName: multicluster.ClusterName(member),
+		Request:     reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: run}},
+	}
+}
+
+func testQueue(t *testing.T, perMember int) *fairQueue {
+	t.Helper()
+	q := newFairQueue("", workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](time.Millisecond, time.Second), perMember)
+	t.Cleanup(q.ShutDown)
+	return q
+}
+
+func names(requests []mcreconcile.Request) []string {
+	out := make([]string, len(requests))
+	for i, r := range requests {
+		out[i] = r.ClusterName.String() + "/" + r.Name
+	}
+	return out
+}
+
+func take(t *testing.T, q *fairQueue, n int, done bool) []mcreconcile.Request {
+	t.Helper()
+	out := make([]mcreconcile.Request, n)
+	for i := range out {
+		req, shutdown := q.Get()
+		if shutdown {
+			t.Fatal("the queue has shut down")
+		}
+		out[i] = req
+		if done {
+			q.Done(req)
+		}
+	}
+	return out
+}
+
+func TestMembersAreServedInTurn(t *testing.T) {
+	q := testQueue(t, 100)
+	for i := range 4 {
+		q.Add(of("busy", fmt.Sprint(i)))
+	}
+	q.Add(of("quiet", "a"))
+	q.Add(of("other", "b"))
+	want := []string{"busy/0", "quiet/a", "other/b", "busy/1", "busy/2", "busy/3"}
+	if diff := cmp.Diff(want, names(take(t, q, 6, true))); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnInitialListComesAfterWhatHappensNow(t *testing.T) {
+	q := testQueue(t, 100)
+	for i := range 6 {
+		q.AddLow(of("m", fmt.Sprintf("listed-%d", i)))
+	}
+	for i := range 4 {
+		q.Add(of("m", fmt.Sprintf("now-%d", i)))
+	}
+	want := []string{"m/now-0", "m/now-1", "m/now-2", "m/listed-0", "m/now-3", "m/listed-1", "m/listed-2", "m/listed-3", "m/listed-4", "m/listed-5"}
+	if diff := cmp.Diff(want, names(take(t, q, 10, true))); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestAHungMemberHasABoundedNumberInWork(t *testing.T) {
+	q := testQueue(t, 2)
+	for i := range 5 {
+		q.Add(of("hung", fmt.Sprint(i)))
+	}
+	q.Add(of("well", "a"))
+	got := take(t, q, 3, false) // two that hang, and the other member's
+	want := []string{"hung/0", "well/a", "hung/1"}
+	if diff := cmp.Diff(want, names(got)); diff != "" {
+		t.Fatalf("order (-want +got):\n%s", diff)
+	}
+	if n := q.Len(); n != 0 {
+		t.Errorf("%d requests may be worked on, want none while two hang", n)
+	}
+	next := make(chan mcreconcile.Request)
+	go func() {
+		req, _ := q.Get()
+		next <- req
+	}()
+	q.Add(of("well", "b"))
+	if req := <-next; req != of("well", "b") {
+		t.Errorf("a worker got %s, want the other member's", req)
+	}
+	go func() {
+		req, _ := q.Get()
+		next <- req
+	}()
+	q.Done(got[0])
+	if req := <-next; req != of("hung", "2") {
+		t.Errorf("a waiting worker got %s, want the hung member's next", req)
+	}
+}
+
+func TestARequestInWorkIsNotWorkedOnTwice(t *testing.T) {
+	q := testQueue(t, 2)
+	q.Add(of("m", "a"))
+	first := take(t, q, 1, false)[0]
+	q.Add(of("m", "a"))
+	if n := q.Len(); n != 0 {
+		t.Errorf("%d requests may be worked on while the same one is in work", n)
+	}
+	q.Done(first)
+	if got := take(t, q, 1, true)[0]; got != first {
+		t.Errorf("got %s, want %s again", got, first)
+	}
+}
+
+// TestQueueUnderLoad: nothing is lost, nothing is worked on twice at a time, and no
+// member has more in work than it may, with workers that come and go.
+func TestQueueUnderLoad(t *testing.T) {
+	const members, runs, perMember, workers = 7, 300, 2, 8
+	q := testQueue(t, perMember)
+	var inWork [members]atomic.Int32
+	var seen sync.Map
+	var left sync.WaitGroup
+	left.Add(members * runs)
+	for range workers {
+		go func() {
+			for {
+				req, shutdown := q.Get()
+				if shutdown {
+					return
+				}
+				var m int
+				_, _ = fmt.Sscanf(req.ClusterName.String(), "m%d", &m)
+				if n := inWork[m].Add(1); n > perMember {
+					t.Errorf("member %d has %d in work", m, n)
+				}
+				if _, again := seen.LoadOrStore(req, true); !again {
+					left.Done()
+				}
+				inWork[m].Add(-1)
+				q.Done(req)
+			}
+		}()
+	}
+	var adders sync.WaitGroup
+	for m := range members {
+		adders.Go(func() {
+			for i := range runs {
+				req := of(fmt.Sprintf("m%d", m), fmt.Sprint(i))
+				switch i % 3 {
+				case 0:
+					q.Add(req)
+				case 1:
+					q.AddLow(req)
+				default:
+					q.AddAfter(req, time.Millisecond)
+				}
+				q.Add(req)
+			}
+		})
+	}
+	adders.Wait()
+	left.Wait()
+	q.ShutDown()
+	if n := len(q.lanes.turn); n != 0 {
+		t.Errorf("%d lanes are left in turn", n)
+	}
+}
