@@ -64,7 +64,7 @@ clusters    west   True        Connected   0        2        0         ImagePull
 `)
 	f.table(east.KubeconfigPath(), []string{"get", "ar"}, `
 NAME        AGENT   PHASE       REASON             AGE
-at-work     coder   Running     <age>
+at-work     coder   Running     Running            <age>
 bad-image   coder   Failed      ImagePullBackOff   <age>
 done        coder   Succeeded   Completed          <age>
 `)
