@@ -57,6 +57,7 @@ type engaged struct {
 	cluster.Cluster
 	plane  *harness.ControlPlane
 	client client.Client // nil: the cluster's own
+	state  MemberState
 }
 
 func (e *engaged) GetCluster(context.Context, multicluster.ClusterName) (cluster.Cluster, error) {
@@ -113,7 +114,7 @@ func served(t *testing.T, cp *harness.ControlPlane) func(schema.GroupVersionReso
 }
 
 func (e *engaged) reconciler() *Reconciler {
-	return &Reconciler{clusters: e, policy: startup.Policy{Fatal: startup.DefaultFatal()}, clock: clock.RealClock{}, seen: newFirstSeen()}
+	return &Reconciler{clusters: e, member: func(multicluster.ClusterName) MemberState { return e.state }, policy: startup.Policy{Fatal: startup.DefaultFatal()}, clock: clock.RealClock{}, seen: newFirstSeen()}
 }
 
 func request(name string) mcreconcile.Request {
@@ -261,6 +262,46 @@ func TestConflicts(t *testing.T) {
 			g.Expect(stored).To(tc.want)
 		})
 	}
+}
+
+// TestMemberState: a paused member is observed and not written to, and its clock is the
+// one that deadlines are measured by.
+func TestMemberState(t *testing.T) {
+	e := engage(t)
+	g := harness.NewGomega(t)
+	run := build.MakeAgentRun("run").StartupDeadline(600).Obj()
+	g.Expect(e.plane.Client.Create(t.Context(), run)).To(Succeed())
+	g.Eventually(func() error {
+		return e.Cluster.GetCache().Get(t.Context(), client.ObjectKeyFromObject(run), &agentv1alpha1.AgentRun{})
+	}).Should(Succeed())
+	stored := func() (*agentv1alpha1.AgentRun, error) {
+		current := &agentv1alpha1.AgentRun{}
+		return current, e.plane.Client.Get(t.Context(), client.ObjectKeyFromObject(run), current)
+	}
+
+	e.state.Paused = true
+	result, err := e.reconciler().Reconcile(t.Context(), request("run"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.RequeueAfter).To(Equal(pausedAgain))
+	g.Expect(stored()).To(HaveField("Status", Equal(agentv1alpha1.AgentRunStatus{})))
+
+	e.state.Paused = false
+	result, err = e.reconciler().Reconcile(t.Context(), request("run"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.RequeueAfter).To(BeNumerically("~", 10*time.Minute, 30*time.Second))
+	g.Expect(stored()).To(harness.HavePhase(agentv1alpha1.AgentRunPending))
+
+	// The member's clock, which stamped the run, is ahead: the deadline has passed there.
+	e.state.ClockOffset = 10 * time.Minute
+	g.Eventually(func() (*agentv1alpha1.AgentRun, error) {
+		if _, err := e.reconciler().Reconcile(t.Context(), request("run")); err != nil {
+			return nil, err
+		}
+		return stored()
+	}).Should(And(
+		harness.HavePhase(agentv1alpha1.AgentRunFailed),
+		harness.HaveCondition("Succeeded", metav1.ConditionFalse, "StartupDeadlineExceeded"),
+	))
 }
 
 func TestTheHubIsNoMember(t *testing.T) {

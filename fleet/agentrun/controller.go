@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	mcmanager "sigs.k8s.io/multicluster-runtime/pkg/manager"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
@@ -38,7 +39,10 @@ type Options struct {
 	MaxConcurrentReconciles int
 	// ReconciliationTimeout bounds the work on one run. Default 30 s.
 	ReconciliationTimeout time.Duration
-	// Clock tells the time. Default the real one.
+	// Member tells the state of a member, as of now. Default: none is paused, and all
+	// clocks agree.
+	Member func(multicluster.ClusterName) MemberState
+	// Clock tells the hub's time. Default the real one.
 	Clock clock.PassiveClock
 }
 
@@ -49,6 +53,9 @@ func (o *Options) setDefaults() {
 	if o.ReconciliationTimeout == 0 {
 		o.ReconciliationTimeout = 30 * time.Second
 	}
+	if o.Member == nil {
+		o.Member = func(multicluster.ClusterName) MemberState { return MemberState{} }
+	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
@@ -58,7 +65,7 @@ func (o *Options) setDefaults() {
 // been built by NewCluster and have synced.
 func SetupWithManager(mgr mcmanager.Manager, opts Options) error {
 	opts.setDefaults()
-	r := &Reconciler{clusters: mgr, policy: opts.Policy, clock: opts.Clock, seen: newFirstSeen()}
+	r := &Reconciler{clusters: mgr, member: opts.Member, policy: opts.Policy, clock: opts.Clock, seen: newFirstSeen()}
 	limiter := workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]()
 	queue := newFairQueue(controllerName, limiter, (opts.MaxConcurrentReconciles+3)/4)
 	// A controller-runtime controller without sources: multicluster-runtime's own leaves

@@ -19,6 +19,7 @@ package agentrun
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,10 +50,23 @@ const maxConflicts = 3
 // Reconciler keeps the status of AgentRuns in member clusters.
 type Reconciler struct {
 	clusters clusterGetter
+	member   func(multicluster.ClusterName) MemberState
 	policy   startup.Policy
 	clock    clock.PassiveClock
 	seen     *firstSeen
 }
+
+// MemberState is what decisions depend on beside what the member's cache holds.
+type MemberState struct {
+	// Paused keeps the manager from writing in the member.
+	Paused bool
+	// ClockOffset is how far the member's clock is ahead of the hub's.
+	ClockOffset time.Duration
+}
+
+// pausedAgain is when a run in a paused member is looked at again: nothing tells when
+// the pause ends.
+const pausedAgain = 10 * time.Second
 
 // clusterGetter finds a member; its error is multicluster.ErrClusterNotFound once the
 // member is gone.
@@ -76,7 +90,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 		// A run on its way out is left alone.
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	decision, err := r.settle(ctx, cl, o)
+	state := r.member(req.ClusterName)
+	if state.Paused {
+		return r.whilePaused(o, state), nil
+	}
+	decision, err := r.settle(ctx, cl, o, state)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -86,13 +104,28 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 	return reconcile.Result{RequeueAfter: decision.RequeueAfter}, nil
 }
 
+// whilePaused writes nothing, and comes back when there is something to write.
+func (r *Reconciler) whilePaused(o observed, state MemberState) reconcile.Result {
+	decision := startup.Decide(o.input(r.policy, r.now(state)))
+	if decision.StopSandbox || !equality.Semantic.DeepEqual(o.run.Status, decision.Status) {
+		return reconcile.Result{RequeueAfter: pausedAgain}
+	}
+	return reconcile.Result{RequeueAfter: decision.RequeueAfter}
+}
+
+// now is the member's time, in which the times of its objects are.
+func (r *Reconciler) now(state MemberState) time.Time {
+	return r.clock.Now().Add(state.ClockOffset)
+}
+
 // settle decides and writes. When somebody else wrote the run meanwhile, it reads the
 // run as it is now and decides again; a run that was made anew under the same name is
 // left to the event that announces it.
-func (r *Reconciler) settle(ctx context.Context, cl cluster.Cluster, o observed) (startup.Decision, error) {
+func (r *Reconciler) settle(ctx context.Context, cl cluster.Cluster, o observed, state MemberState) (startup.Decision, error) {
 	for range maxConflicts {
-		decision := startup.Decide(o.input(r.policy, r.clock.Now()))
-		err := r.write(ctx, cl, o, decision)
+		now := r.now(state)
+		decision := startup.Decide(o.input(r.policy, now))
+		err := r.write(ctx, cl, o, decision, now)
 		if err == nil {
 			return decision, nil
 		}
@@ -113,7 +146,7 @@ func (r *Reconciler) settle(ctx context.Context, cl cluster.Cluster, o observed)
 
 // write sends what the decision asks for: one status patch when something changed,
 // its Event after that, and the Sandbox's end when the pod is at work after all.
-func (r *Reconciler) write(ctx context.Context, cl cluster.Cluster, o observed, decision startup.Decision) error {
+func (r *Reconciler) write(ctx context.Context, cl cluster.Cluster, o observed, decision startup.Decision, now time.Time) error {
 	if !equality.Semantic.DeepEqual(o.run.Status, decision.Status) {
 		updated := o.run.DeepCopy()
 		updated.Status = decision.Status
@@ -127,7 +160,7 @@ func (r *Reconciler) write(ctx context.Context, cl cluster.Cluster, o observed, 
 		logChange(log.FromContext(ctx), o.run, decision)
 	}
 	if decision.StopSandbox {
-		return r.stopSandbox(ctx, cl, o)
+		return stopSandbox(ctx, cl, o, now)
 	}
 	return nil
 }

@@ -31,11 +31,11 @@ import (
 // stopSandbox tells the Sandbox of a failed run to shut down: its pod started after
 // the run was given up, and would be an agent at work that nobody looks after. The
 // Sandbox itself stays; both versions of its API know spec.shutdownTime.
-func (r *Reconciler) stopSandbox(ctx context.Context, cl cluster.Cluster, o observed) error {
+func stopSandbox(ctx context.Context, cl cluster.Cluster, o observed, now time.Time) error {
 	patch, err := json.Marshal(map[string]any{
 		// The UID keeps the patch from a Sandbox made anew under the same name.
 		"metadata": map[string]any{"uid": o.sandbox.GetUID(), "resourceVersion": o.sandbox.GetResourceVersion()},
-		"spec":     map[string]any{"shutdownTime": r.clock.Now().UTC().Format(time.RFC3339)},
+		"spec":     map[string]any{"shutdownTime": now.UTC().Format(time.RFC3339)},
 	})
 	if err != nil {
 		return err
