@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
+	"github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
 )
 
 // options are the manager's flags.
@@ -49,7 +50,13 @@ type options struct {
 	memberQPS               float32
 	memberBurst             int
 	maxConcurrentReconciles int
-	zap                     zap.Options
+	// allowMemberProxy and allowInsecureMembers accept what kubeconfigs are else refused for.
+	allowMemberProxy     bool
+	allowInsecureMembers bool
+	// memberServers are CIDRs, host names and ends of such where members may be; empty means
+	// anywhere but on the hub's own link.
+	memberServers []string
+	zap           zap.Options
 }
 
 func newOptions() *options {
@@ -82,6 +89,12 @@ func (o *options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.memberBurst, "member-burst", o.memberBurst, "Requests to each member cluster that may exceed --member-qps for a moment.")
 	fs.IntVar(&o.maxConcurrentReconciles, "max-concurrent-reconciles", o.maxConcurrentReconciles,
 		"How many AgentRuns are worked on at a time, over all member clusters.")
+	fs.BoolVar(&o.allowMemberProxy, "allow-member-proxy", o.allowMemberProxy,
+		"Accept proxy-url in the kubeconfigs of members. The hub then connects to where the author of a kubeconfig says.")
+	fs.BoolVar(&o.allowInsecureMembers, "allow-insecure-members", o.allowInsecureMembers,
+		"Accept insecure-skip-tls-verify in the kubeconfigs of members. Whoever answers in a member's place then gets its credentials.")
+	fs.StringSliceVar(&o.memberServers, "member-server-allowlist", o.memberServers,
+		"CIDRs, host names, and ends of such as .example.com, where the API servers and proxies of members may be. Empty means anywhere but at link-local, unspecified and multicast addresses, which are refused unless listed.")
 
 	gofs := flag.NewFlagSet("", flag.ContinueOnError)
 	config.RegisterFlags(gofs)
@@ -111,7 +124,16 @@ func (o *options) Validate() field.ErrorList {
 	if o.maxConcurrentReconciles < 1 {
 		errs = append(errs, field.Invalid(flagPath("max-concurrent-reconciles"), o.maxConcurrentReconciles, "must be at least 1"))
 	}
+	if _, err := kubeconfigsecret.ParseAllowlist(o.memberServers); err != nil {
+		errs = append(errs, field.Invalid(flagPath("member-server-allowlist"), strings.Join(o.memberServers, ","), err.Error()))
+	}
 	return errs
+}
+
+// memberPolicy returns what the flags let kubeconfigs ask for. The options must be valid.
+func (o *options) memberPolicy() kubeconfigsecret.Policy {
+	servers, _ := kubeconfigsecret.ParseAllowlist(o.memberServers)
+	return kubeconfigsecret.Policy{AllowProxy: o.allowMemberProxy, AllowInsecure: o.allowInsecureMembers, Servers: servers}
 }
 
 func flagPath(name string) *field.Path {

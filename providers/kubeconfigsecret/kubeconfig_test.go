@@ -87,7 +87,7 @@ func TestParseKubeconfigAccepts(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseKubeconfig([]byte(tc.kubeconfig))
+			got, err := ParseKubeconfig([]byte(tc.kubeconfig), Policy{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := ParseKubeconfig([]byte(tc.kubeconfig))
+			cfg, err := ParseKubeconfig([]byte(tc.kubeconfig), Policy{})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("got error %v, want one with %q", err, tc.want)
 			}
@@ -191,7 +191,7 @@ func FuzzParseKubeconfig(f *testing.F) {
 	f.Add([]byte(bomb()))
 	f.Add([]byte(`{"users":[{"name":"u","user":{"exec":{"command":"x"}}}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		cfg, err := ParseKubeconfig(raw)
+		cfg, err := ParseKubeconfig(raw, Policy{})
 		if err != nil {
 			return
 		}
