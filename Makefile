@@ -95,3 +95,7 @@ cover: ## Hold the pure packages to 95% statement coverage
 		go test -coverprofile=$(BIN)/$$p.cover ./fleet/$$p >/dev/null; \
 		go tool cover -func=$(BIN)/$$p.cover | awk -v p=$$p '/^total:/ {sub("%", "", $$3); print "fleet/" p ": " $$3 "% of statements"; exit ($$3 + 0 < 95)}'; \
 	done
+
+.PHONY: bench
+bench: kube-binaries agent-sandbox ## Measure latency and memory against a floor in the same run
+	go test -run '^$$' -bench . -benchtime 1x -timeout 20m -v ./test/bench

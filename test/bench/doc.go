@@ -1,0 +1,21 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package bench measures the budgets of the design. Each benchmark prints what it
+// measured beside a floor, or beside the plain multicluster-runtime set-up, measured in the same
+// run on the same servers; the ratio is what counts, since machines differ. Run it with
+// `make bench`.
+package bench
