@@ -126,6 +126,7 @@ func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Con
 	if err != nil {
 		return nil, err
 	}
+	authenticated = dialer.roundTripper(authenticated)
 	// The checks have their own patience, so that a member that turns away one kind of request is
 	// not taken for one that turns away all.
 	others := &patient{RoundTripper: authenticated, clock: o.Clock, limit: o.BackoffMax}

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"sync"
 	"syscall"
 	"time"
@@ -91,6 +92,22 @@ func (d *dialer) track(conn net.Conn) (net.Conn, error) {
 	d.conns[tracked] = struct{}{}
 	return tracked, nil
 }
+
+// roundTripper answers what a closed dialer interrupted by errDisengaged, whatever became of it: client-go
+// tries a read again, after a second, whose connection was cut.
+func (d *dialer) roundTripper(next http.RoundTripper) http.RoundTripper {
+	return roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		res, err := next.RoundTrip(req)
+		if err != nil && d.ctx.Err() != nil {
+			return nil, errDisengaged
+		}
+		return res, err
+	})
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func (d *dialer) close() {
 	d.cancel()

@@ -18,7 +18,6 @@ package kubeconfigsecret_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -323,27 +322,6 @@ func TestIndexesReachEveryMember(t *testing.T) {
 	f.Expect(cl.GetClient().List(t.Context(), found, client.InNamespace("default"), client.MatchingFields{nameIndex: "kube-root-ca.crt"})).To(Succeed())
 	f.Expect(f.provider.IndexField(t.Context(), &corev1.Pod{}, nameIndex, nil)).
 		To(MatchError(ContainSubstring("before the manager is started")))
-}
-
-func TestRemovingOneMemberLeavesTheOthersAlone(t *testing.T) {
-	const members, removed = 12, 4
-	secrets := map[string][]byte{}
-	for i := range members {
-		secrets[fmt.Sprintf("m%02d", i)] = admin(east)
-	}
-	f := newFleet(t, nil, secrets)
-	for name := range secrets {
-		f.awaitReason(name, kubeconfigsecret.ReasonConnected)
-	}
-	for i := range removed {
-		f.remove(fmt.Sprintf("m%02d", i))
-	}
-	f.Eventually(f.provider.Members).Should(HaveLen(members - removed))
-	for i := removed; i < members; i++ {
-		name := fmt.Sprintf("m%02d", i)
-		f.awaitReconciled(east, name)
-		f.Expect(f.made(name)).To(Equal(1), name)
-	}
 }
 
 // otherCertificate is east's address with a client certificate that west issued.
