@@ -27,22 +27,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	rbacmember "github.com/konveyor/agentrun-fleet/config/rbac/member"
 	"github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
 	"github.com/konveyor/agentrun-fleet/test/harness"
 )
 
-// TestLimitedToNamespaces: rights in some namespaces and nowhere else, beside another
-// registration of the same member.
+// TestLimitedToNamespaces: rights, and a manager at work, in some namespaces and nowhere else.
 func TestLimitedToNamespaces(t *testing.T) {
 	s := newSuite(t)
 	for _, namespace := range []string{"team-a", "team-b", "team-c"} {
 		s.Expect(c1Plane.EnsureNamespace(t.Context(), namespace)).To(Succeed())
 	}
 	before := s.settled(c1Plane)
-	s.plugin("register", "other", "--member-context=c1", "-n", clusters)
-	withOther := s.settled(c1Plane)
-
 	s.Expect(s.register("team-b,team-a")).To(Equal(fmt.Sprintf(`
 member c1: Namespace %[1]s created
 member c1: ServiceAccount %[1]s/%[1]s created
@@ -57,6 +54,12 @@ hub hub: Secret clusters/limited-kubeconfig created
 	s.mayWorkIn("team-a", "team-b")
 	s.mayNotWorkIn("team-c", "default", "kube-system", s.objectsOf("limited"), "")
 
+	s.otherComesAndGoes()
+	s.startManager()
+	outside := s.stuckRun("team-c", "outside")
+	s.failsRun("team-a", "inside")
+	s.Expect(s.phaseOf(outside)).NotTo(Equal(agentv1alpha1.AgentRunFailed))
+
 	// Another limit takes away what the former gave; the Secret is told first.
 	s.Expect(s.register("team-a,team-c")).To(HaveSuffix(fmt.Sprintf(`
 hub hub: Secret clusters/limited-kubeconfig updated
@@ -65,6 +68,10 @@ member c1: Role team-b/%[1]s deleted
 `, s.objectsOf("limited"))))
 	s.mayWorkIn("team-a", "team-c")
 	s.mayNotWorkIn("team-b", "")
+	s.becomesFailed(outside)
+	outside = s.stuckRun("team-b", "outside")
+	s.failsRun("team-a", "inside-too")
+	s.Expect(s.phaseOf(outside)).NotTo(Equal(agentv1alpha1.AgentRunFailed))
 
 	// Forgetting the flag does not lift it.
 	s.Expect(s.plugin("register", "limited", "--member-context=c1", "-n", clusters)).NotTo(Or(ContainSubstring("created"), ContainSubstring("deleted")))
@@ -74,12 +81,26 @@ member c1: Role team-b/%[1]s deleted
 	s.Expect(s.secret("limited").Annotations).NotTo(HaveKey("fleet.konveyor.io/namespaces"))
 	s.mayWorkIn("team-a", "team-b", "")
 
-	// Each goes alone.
-	s.register("team-a")
+	s.becomesFailed(outside)
+	s.deletesRuns("team-a", "team-b", "team-c")
+
 	s.plugin("unregister", "limited", "--member-context=c1", "-n", clusters)
-	s.Eventually(s.inventory(c1Plane)).Should(ConsistOf(withOther))
+	s.Eventually(s.inventory(c1Plane)).Should(ConsistOf(before))
+}
+
+// otherComesAndGoes: registrations of one cluster under two names share nothing.
+func (s *suite) otherComesAndGoes() {
+	s.Helper()
+	before := s.settled(c1Plane)
+	s.plugin("register", "other", "--member-context=c1", "-n", clusters)
 	s.plugin("unregister", "other", "--member-context=c1", "-n", clusters)
 	s.Eventually(s.inventory(c1Plane)).Should(ConsistOf(before))
+}
+
+func (s *suite) phaseOf(run *agentv1alpha1.AgentRun) agentv1alpha1.AgentRunPhase {
+	s.Helper()
+	s.Expect(c1Plane.Client.Get(s.Context(), client.ObjectKeyFromObject(run), run)).To(Succeed())
+	return run.Status.Phase
 }
 
 func (s *suite) register(namespaces string) string {

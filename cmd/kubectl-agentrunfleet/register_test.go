@@ -58,11 +58,11 @@ func TestRegister(t *testing.T) {
 
 	s.startManager()
 	s.Eventually(s.status("c1")).Should(harness.HaveCondition(fleetv1alpha1.ConditionConnected, metav1.ConditionTrue, ""))
-	s.failsRun("before")
+	s.failsRun("default", "before")
 	s.printsMembers()
 	s.renewsWithoutGap()
 	s.nothingWasForbidden()
-	s.deletesRuns()
+	s.deletesRuns("default")
 
 	s.unregisters()
 	s.Eventually(s.inventory(c1Plane)).Should(ConsistOf(atC1))
@@ -180,27 +180,34 @@ func (s *suite) grantsExactlyTheRole() {
 }
 
 // failsRun makes a run that cannot start, and sees the manager fail it.
-func (s *suite) failsRun(name string) {
+func (s *suite) failsRun(namespace, name string) {
 	s.Helper()
-	s.Eventually(komega.New(c1Plane.Client).WithContext(s.Context()).Object(s.stuckRun(name))).Should(And(
+	s.becomesFailed(s.stuckRun(namespace, name))
+}
+
+func (s *suite) becomesFailed(run *agentv1alpha1.AgentRun) {
+	s.Helper()
+	s.Eventually(komega.New(c1Plane.Client).WithContext(s.Context()).Object(run)).Should(And(
 		harness.HavePhase(agentv1alpha1.AgentRunFailed),
 		harness.HaveCondition(agentv1alpha1.ConditionSucceeded, metav1.ConditionFalse, startup.ReasonImagePullBackOff),
 	))
 }
 
-func (s *suite) stuckRun(name string) *agentv1alpha1.AgentRun {
+func (s *suite) stuckRun(namespace, name string) *agentv1alpha1.AgentRun {
 	s.Helper()
-	run := build.MakeAgentRun(name).Obj()
+	run := build.MakeAgentRun(name).Namespace(namespace).Obj()
 	s.Expect(c1Plane.CreateRun(s.Context(), run)).To(Succeed())
-	s.Expect(c1Plane.CreatePod(s.Context(), build.MakePod(name).ForRun(run).Container("agent", "registry.example.com/agent:gone").
+	s.Expect(c1Plane.CreatePod(s.Context(), build.MakePod(name).Namespace(namespace).ForRun(run).Container("agent", "registry.example.com/agent:gone").
 		Waiting("agent", startup.ReasonImagePullBackOff, "Back-off").Obj())).To(Succeed())
 	return run
 }
 
-func (s *suite) deletesRuns() {
+func (s *suite) deletesRuns(namespaces ...string) {
 	s.Helper()
-	for _, kind := range []client.Object{&agentv1alpha1.AgentRun{}, &corev1.Pod{}} {
-		s.Expect(c1Plane.Client.DeleteAllOf(s.Context(), kind, client.InNamespace("default"), client.GracePeriodSeconds(0))).To(Succeed())
+	for _, namespace := range namespaces {
+		for _, kind := range []client.Object{&agentv1alpha1.AgentRun{}, &corev1.Pod{}} {
+			s.Expect(c1Plane.Client.DeleteAllOf(s.Context(), kind, client.InNamespace(namespace), client.GracePeriodSeconds(0))).To(Succeed())
+		}
 	}
 }
 
@@ -213,7 +220,7 @@ func (s *suite) renewsWithoutGap() {
 member c1: token issued, expires <time>
 hub hub: Secret clusters/c1-kubeconfig updated
 `[1:]))
-	s.failsRun("during")
+	s.failsRun("default", "during")
 	s.expiryIsTold(2 * time.Hour)
 	s.onlyTheTokenChanged(before, s.secret("c1"))
 
@@ -222,7 +229,7 @@ hub hub: Secret clusters/c1-kubeconfig updated
 		return c1Plane.Requests(harness.ByUser(s.account()), harness.OnResource("agentruns"),
 			harness.WithVerb("list", "watch"), harness.ReceivedAfter(start))
 	}).ShouldNot(BeEmpty())
-	s.failsRun("after")
+	s.failsRun("default", "after")
 	// What the conditions say is written at most once a second: the run's count comes after
 	// anything that was to be said of the connection before it.
 	s.Eventually(s.status("c1")).Should(HaveField("Status.Runs.Failed", BeEquivalentTo(3)))
