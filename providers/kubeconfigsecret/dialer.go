@@ -107,6 +107,7 @@ func (d *dialer) roundTripper(next http.RoundTripper) http.RoundTripper {
 
 type roundTripperFunc func(*http.Request) (*http.Response, error)
 
+// RoundTrip calls the function.
 func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func (d *dialer) close() {

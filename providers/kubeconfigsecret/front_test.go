@@ -57,7 +57,7 @@ func newFront(f *fleet) *front {
 			r.Out.Header.Del("Authorization")
 		},
 		ModifyResponse: func(res *http.Response) error {
-			if change := front.change.Load(); change != nil {
+			if change := front.change.Load(); change != nil { //nolint:bodyclose // the proxy closes it
 				return (*change)(res)
 			}
 			return nil

@@ -120,14 +120,13 @@ func (c checker) served(ctx context.Context) (found findings, err error) {
 // supported refuses a member that is too old. What a distribution calls by a version that
 // cannot be read is let pass.
 func supported(version string) error {
-	parsed, err := utilversion.ParseGeneric(version)
-	if err != nil || parsed.AtLeast(oldestVersion) {
-		return nil
+	if parsed, err := utilversion.ParseGeneric(version); err == nil && parsed.LessThan(oldestVersion) {
+		return &failure{
+			reason:  ReasonVersionTooOld,
+			message: fmt.Sprintf("The member runs Kubernetes %s: upgrade it to %s or later; this is noticed by itself", version, OldestVersion),
+		}
 	}
-	return &failure{
-		reason:  ReasonVersionTooOld,
-		message: fmt.Sprintf("The member runs Kubernetes %s: upgrade it to %s or later; this is noticed by itself", version, OldestVersion),
-	}
+	return nil
 }
 
 // required checks that the member serves all required resources.

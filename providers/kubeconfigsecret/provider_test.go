@@ -66,24 +66,6 @@ func TestMemberJoinsLeavesAndRejoins(t *testing.T) {
 	f.Expect(err).To(MatchError(multicluster.ErrClusterNotFound), "the hub is no member")
 }
 
-func TestTakingTheLabelOrTheKeyAwayDisengages(t *testing.T) {
-	f := newFleet(t, nil, map[string][]byte{"a": admin(east), "b": admin(east)})
-	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
-	f.awaitReason("b", kubeconfigsecret.ReasonConnected)
-
-	unlabelled := harness.MemberSecret(f.namespace, "a", admin(east))
-	unlabelled.Labels = nil
-	f.Expect(hub.Client.Update(t.Context(), unlabelled)).To(Succeed())
-	f.Eventually(f.reason("a")).Should(BeEmpty())
-
-	f.put("b", nil)
-	f.awaitReason("b", kubeconfigsecret.ReasonInvalidKubeconfig)
-	for _, cluster := range []string{"a", "b"} {
-		_, err := f.provider.Get(t.Context(), f.name(cluster))
-		f.Expect(err).To(MatchError(multicluster.ErrClusterNotFound))
-	}
-}
-
 func TestDeadMemberDelaysNobody(t *testing.T) {
 	proxy := harness.NewProxy(t, east)
 	proxy.Pause()

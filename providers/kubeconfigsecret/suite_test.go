@@ -208,7 +208,7 @@ func (engagements) Start(ctx context.Context) error {
 func (e engagements) Engage(ctx context.Context, name multicluster.ClusterName, _ cluster.Cluster) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.engaged[name] = ctx
+	e.engaged[name] = ctx //nolint:fatcontext // it is kept to be asked, nothing is derived from it
 	e.engages++
 	return nil
 }
