@@ -18,11 +18,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,9 +30,12 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 )
+
+var scheme = newScheme()
 
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
@@ -55,7 +58,7 @@ func connect(c contexts, role, context string, dryRun bool, out io.Writer) (*clu
 	if err != nil {
 		return nil, err
 	}
-	cl, err := client.New(config, client.Options{Scheme: newScheme()})
+	cl, err := client.New(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("context %q: %w", context, err)
 	}
@@ -101,6 +104,9 @@ func (c *cluster) ensureOne(ctx context.Context, r *registration, w wanted) (str
 	}
 	if !r.made(w.object) {
 		return "", notMade(w.object)
+	}
+	if w.object.GetDeletionTimestamp() != nil {
+		return "", errors.New("is being deleted: run the command again when it is gone")
 	}
 	before := w.object.DeepCopyObject()
 	r.mark(w.object)
@@ -150,23 +156,9 @@ func nameOf(o client.Object) string {
 	return kindOf(o) + " " + name
 }
 
-// kindOf is not the object's own kind: clients leave that empty.
+// kindOf asks the scheme: clients leave the object's own kind empty.
 func kindOf(o client.Object) string {
-	switch o.(type) {
-	case *corev1.Namespace:
-		return "Namespace"
-	case *corev1.ServiceAccount:
-		return "ServiceAccount"
-	case *corev1.Secret:
-		return "Secret"
-	case *rbacv1.ClusterRole:
-		return "ClusterRole"
-	case *rbacv1.ClusterRoleBinding:
-		return "ClusterRoleBinding"
-	case *rbacv1.Role:
-		return "Role"
-	case *rbacv1.RoleBinding:
-		return "RoleBinding"
-	}
-	return fmt.Sprintf("%T", o)
+	gvk, err := apiutil.GVKForObject(o, scheme)
+	utilruntime.Must(err) // only kinds of the scheme are used
+	return gvk.Kind
 }

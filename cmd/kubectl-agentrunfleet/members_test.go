@@ -51,6 +51,12 @@ NAMESPACE   NAME   CONNECTED   REASON              AGE     LAST CONTACT   TOKEN 
 clusters    bad    False       InvalidKubeconfig   <age>   <none>         <unknown>       <age>   <none>     Secret clusters/bad-kubeconfig, key "value": field current-context: not set, with 0 contexts to choose from: set it
 clusters    c1     True        Connected           <age>   <age>          <age>           <age>   <url>      The member is watched
 `)
+	// Whoever may not see Secrets sees what the manager tells.
+	s.table([]string{"members", "--context=" + viewer}, `
+NAMESPACE   NAME   CONNECTED   REASON              AGE     LAST CONTACT   TOKEN EXPIRES
+clusters    bad    False       InvalidKubeconfig   <age>   <none>         <unknown>
+clusters    c1     True        Connected           <age>   <age>          <unknown>
+`)
 	for _, secret := range []client.Object{ca, bad, unseen} {
 		s.Expect(hubPlane.Client.Delete(s.Context(), secret)).To(Succeed())
 	}

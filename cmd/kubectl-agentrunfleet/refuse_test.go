@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/konveyor/agentrun-fleet/test/harness"
@@ -39,31 +40,32 @@ func TestRefuses(t *testing.T) {
 		args string
 		want string
 	}{
-		"no such command":              {"join c1", `there is no command "join"`},
-		"no name":                      {"register --member-context=c1", "give one NAME"},
-		"two names":                    {"register a b --member-context=c1", "give one NAME"},
-		"a name in capitals":           {"register C1 --member-context=c1", `NAME "C1" cannot name a member`},
-		"a name too long for a label":  {"register " + strings.Repeat("a", 64) + " --member-context=c1", "must be no more than 63"},
-		"no member context":            {"register c1", "--member-context: required"},
-		"an unknown member context":    {"register c1 --member-context=c9", `--member-context: the kubeconfig has no context "c9"`},
-		"an unknown hub context":       {"register c1 --member-context=c1 --context=h9", `--context: the kubeconfig has no context "h9"`},
-		"a context without CA":         {"register c1 --member-context=no-ca -n clusters", "has no CA"},
-		"a context that trusts anyone": {"register c1 --member-context=insecure -n clusters", "insecure-skip-tls-verify, which the manager refuses"},
-		"a context with a proxy":       {"register c1 --member-context=proxied -n clusters", "give --server with a URL that the hub reaches"},
-		"a server by plain http":       {"register c1 --member-context=c1 -n clusters --server=http://c1.example.com", "only https is allowed"},
-		"a server with a password":     {"register c1 --member-context=c1 -n clusters --server=https://u:hunter2@c1.example.com", "credentials in the URL are refused"},
-		"a hub without CRDs":           {"register c1 --member-context=c1 --context=c1 -n default", "hub c1 does not serve agentrunclusterstatuses"},
-		"members without CRDs":         {"members --context=c1", "kubectl apply -k config/default"},
-		"a namespace the hub lacks":    {"register c1 --member-context=c1 -n nowhere", "Namespace nowhere"},
-		"a namespace the member lacks": {"register c1 --member-context=c1 -n clusters --member-namespaces=nowhere", "leave it out of --member-namespaces"},
-		"a bad namespace":              {"register c1 --member-context=c1 --member-namespaces=A", `--member-namespaces: "A"`},
-		"too many namespaces":          {"register c1 --member-context=c1 --member-namespaces=" + many(), "give at most 32"},
-		"a short expiration":           {"register c1 --member-context=c1 --expiration=1m", "--expiration: 1m0s: must be 10m0s to"},
-		"renewal of what is not there": {"register c1 --member-context=c1 -n clusters --renew", "register it first, without --renew"},
-		"renewal of more":              {"register c1 --member-context=c1 --renew --server=https://c1.example.com", "changes the token alone"},
-		"the Secret of something else": {"register capi --member-context=c1 -n clusters", "Secret clusters/capi-kubeconfig exists and was not made by"},
-		"its renewal":                  {"register capi --member-context=c1 -n clusters --renew", "Secret clusters/capi-kubeconfig exists and was not made by"},
-		"an unknown output":            {"members -o yaml", `--output: "yaml": must be wide`},
+		"no such command":               {"join c1", `there is no command "join"`},
+		"no name":                       {"register --member-context=c1", "give one NAME"},
+		"two names":                     {"register a b --member-context=c1", "give one NAME"},
+		"a name in capitals":            {"register C1 --member-context=c1", `NAME "C1" cannot name a member`},
+		"a name too long for a label":   {"register " + strings.Repeat("a", 64) + " --member-context=c1", "must be no more than 63"},
+		"no member context":             {"register c1", "--member-context: required"},
+		"an unknown member context":     {"register c1 --member-context=c9", `--member-context: the kubeconfig has no context "c9"`},
+		"an unknown hub context":        {"register c1 --member-context=c1 --context=h9", `--context: the kubeconfig has no context "h9"`},
+		"a context without CA":          {"register c1 --member-context=no-ca -n clusters", "has no CA"},
+		"a context that trusts anyone":  {"register c1 --member-context=insecure -n clusters", "insecure-skip-tls-verify, which the manager refuses"},
+		"a context with a proxy":        {"register c1 --member-context=proxied -n clusters", "give --server with a URL that the hub reaches"},
+		"a server by plain http":        {"register c1 --member-context=c1 -n clusters --server=http://c1.example.com", "only https is allowed"},
+		"a server with a password":      {"register c1 --member-context=c1 -n clusters --server=https://u:hunter2@c1.example.com", "credentials in the URL are refused"},
+		"a hub without CRDs":            {"register c1 --member-context=c1 --context=c1 -n default", "hub c1 does not serve agentrunclusterstatuses"},
+		"members without CRDs":          {"members --context=c1", "kubectl apply -k config/default"},
+		"a namespace the hub lacks":     {"register c1 --member-context=c1 -n nowhere", "Namespace nowhere"},
+		"a namespace the member lacks":  {"register c1 --member-context=c1 -n clusters --member-namespaces=nowhere", "leave it out of --member-namespaces"},
+		"a bad namespace":               {"register c1 --member-context=c1 --member-namespaces=A", `--member-namespaces: "A"`},
+		"too many namespaces":           {"register c1 --member-context=c1 --member-namespaces=" + many(), "give at most 32"},
+		"a short expiration":            {"register c1 --member-context=c1 --expiration=1m", "--expiration: 1m0s: must be 10m0s to"},
+		"renewal of what is not there":  {"register c1 --member-context=c1 -n clusters --renew", "register it first, without --renew"},
+		"renewal of more":               {"register c1 --member-context=c1 --renew --server=https://c1.example.com", "changes the token alone"},
+		"the Secret of something else":  {"register capi --member-context=c1 -n clusters", "Secret clusters/capi-kubeconfig exists and was not made by"},
+		"its renewal":                   {"register capi --member-context=c1 -n clusters --renew", "Secret clusters/capi-kubeconfig exists and was not made by"},
+		"a member that does not answer": {"unregister c1 --member-context=gone -n clusters", "nothing was deleted: member gone: reading Namespace kube-system"},
+		"an unknown output":             {"members -o yaml", `--output: "yaml": must be wide`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -127,9 +129,29 @@ member c1: has nothing of clusters/capi
 	s.Expect(endpoint.Server).To(Equal("https://c1.example.com:6443"))
 	s.Expect(endpoint.CertificateAuthorityData).To(Equal(c1Plane.Config.CAData))
 
+	s.deletionIsWaitedFor(account.Namespace)
+}
+
+// deletionIsWaitedFor: the member takes its time to delete the Namespace.
+func (s *suite) deletionIsWaitedFor(name string) {
+	s.Helper()
+	namespace := &corev1.Namespace{}
+	hold := func(finalizers ...string) {
+		s.Eventually(func() error { // its controllers write it too
+			if err := c1Plane.Client.Get(s.Context(), client.ObjectKey{Name: name}, namespace); err != nil {
+				return err
+			}
+			namespace.Finalizers = finalizers
+			return c1Plane.Client.Update(s.Context(), namespace)
+		}).Should(Succeed())
+	}
+	hold("example.com/hold")
 	s.plugin("unregister", "one", "--member-context=c1", "-n", clusters)
+	_, err := s.try("register", "one", "--member-context=c1", "-n", clusters)
+	s.Expect(err).To(MatchError(ContainSubstring("Namespace " + name + ": is being deleted: run the command again when it is gone")))
+	hold()
 	s.Eventually(func() error {
-		return c1Plane.Client.Get(s.Context(), client.ObjectKeyFromObject(account), account)
+		return c1Plane.Client.Get(s.Context(), client.ObjectKey{Name: name}, namespace)
 	}).Should(MatchError(ContainSubstring("not found")))
 }
 

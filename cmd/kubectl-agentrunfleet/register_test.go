@@ -111,6 +111,13 @@ member c1: ClusterRoleBinding %[1]s unchanged
 member c1: token unchanged, expires <time>; --renew renews it
 hub hub: Secret clusters/c1-kubeconfig unchanged
 `[1:], s.objectsOf("c1"))))
+	s.Expect(s.plugin("register", "c1", "--member-context=c1", "-n", clusters, "--renew", "--dry-run")).To(Equal(`
+member c1: token issued (dry run), valid for 8760h0m0s if the API server grants that
+hub hub: Secret clusters/c1-kubeconfig updated (dry run)
+`[1:]))
+	s.Expect(s.plugin("unregister", "c1", "--member-context=c1", "-n", clusters, "--dry-run")).To(And(
+		ContainSubstring("Secret clusters/c1-kubeconfig deleted (dry run)"), ContainSubstring("Namespace %s deleted (dry run)", s.objectsOf("c1")),
+	))
 	s.Expect(s.secret("c1")).To(Equal(before))
 }
 

@@ -26,7 +26,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -180,38 +182,26 @@ func (r *registration) list(ctx context.Context, c *cluster, lists ...client.Obj
 		if err := c.List(ctx, list, client.MatchingLabels(r.labels())); err != nil {
 			return nil, fmt.Errorf("%s: looking for what was registered: %w", c.title, err)
 		}
-		found = append(found, itemsOf(list)...)
+		items, err := itemsOf(list)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, items...)
 	}
 	return found, nil
 }
 
-func itemsOf(list client.ObjectList) []client.Object {
-	switch l := list.(type) {
-	case *corev1.NamespaceList:
-		return pointers[*corev1.Namespace](l.Items)
-	case *corev1.ServiceAccountList:
-		return pointers[*corev1.ServiceAccount](l.Items)
-	case *rbacv1.ClusterRoleList:
-		return pointers[*rbacv1.ClusterRole](l.Items)
-	case *rbacv1.ClusterRoleBindingList:
-		return pointers[*rbacv1.ClusterRoleBinding](l.Items)
-	case *rbacv1.RoleList:
-		return pointers[*rbacv1.Role](l.Items)
-	case *rbacv1.RoleBindingList:
-		return pointers[*rbacv1.RoleBinding](l.Items)
-	}
-	return nil
-}
-
-func pointers[P interface {
-	*T
-	client.Object
-}, T any](items []T) []client.Object {
-	out := make([]client.Object, len(items))
-	for i := range items {
-		out[i] = P(&items[i])
-	}
-	return out
+func itemsOf(list client.ObjectList) ([]client.Object, error) {
+	items := []client.Object{}
+	err := meta.EachListItem(list, func(o runtime.Object) error {
+		item, ok := o.(client.Object)
+		if !ok {
+			return fmt.Errorf("%T holds a %T, which has no metadata", list, o)
+		}
+		items = append(items, item)
+		return nil
+	})
+	return items, err
 }
 
 // prune takes away the rights that are not among objects, which a former registration with

@@ -30,6 +30,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,6 +44,7 @@ const (
 	clusters = "clusters"
 	// elsewhere is one in which their manager does not look.
 	elsewhere = "elsewhere"
+	viewer    = "viewer"
 	// granted is the longest that the member's API server issues tokens for.
 	granted = "24h0m0s"
 )
@@ -101,7 +103,24 @@ func startPlanes(ctx context.Context) ([]*harness.ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return planes, errors.Join(planes[0].EnsureNamespace(ctx, clusters), planes[0].EnsureNamespace(ctx, elsewhere))
+	return planes, prepareHub(ctx, planes[0])
+}
+
+// prepareHub makes the namespaces, and a user that may see statuses and no Secrets.
+func prepareHub(ctx context.Context, hub *harness.ControlPlane) error {
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: viewer}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{fleetv1alpha1.GroupVersion.Group}, Resources: []string{"agentrunclusterstatuses"}, Verbs: []string{"list"},
+	}}}
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: role.ObjectMeta,
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: viewer},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: viewer}},
+	}
+	return errors.Join(
+		hub.EnsureNamespace(ctx, clusters),
+		hub.EnsureNamespace(ctx, elsewhere),
+		hub.Client.Create(ctx, role),
+		hub.Client.Create(ctx, binding),
+	)
 }
 
 // suite runs the plugin as a process with one kubeconfig that has all contexts.
@@ -126,6 +145,7 @@ func newSuite(t *testing.T) *suite {
 	asIs := func(*clientcmdapi.Cluster) {}
 	add("hub", hubPlane, asIs)
 	add("c1", c1Plane, asIs)
+	add("gone", c1Plane, func(c *clientcmdapi.Cluster) { c.Server = "https://127.0.0.1:1" })
 	add("no-ca", c1Plane, func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = nil })
 	add("insecure", c1Plane, func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData, c.InsecureSkipTLSVerify = nil, true })
 	add("proxied", c1Plane, func(c *clientcmdapi.Cluster) { c.ProxyURL = "http://127.0.0.1:1" })
@@ -133,6 +153,10 @@ func newSuite(t *testing.T) *suite {
 		c.CertificateAuthority, c.CertificateAuthorityData = "ca.crt", nil
 		s.Expect(os.WriteFile(filepath.Join(filepath.Dir(s.kubeconfig), "ca.crt"), c1Plane.Config.CAData, 0o600)).To(Succeed())
 	})
+	user, err := hubPlane.AddUser(viewer)
+	s.Expect(err).NotTo(HaveOccurred())
+	add(viewer, hubPlane, asIs)
+	config.AuthInfos[viewer] = &clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData}
 	s.Expect(clientcmd.WriteToFile(*config, s.kubeconfig)).To(Succeed())
 	return s
 }
@@ -181,21 +205,18 @@ func (s *suite) inventory(cp *harness.ControlPlane) func() ([]string, error) {
 		found := []string{}
 		for _, list := range []client.ObjectList{
 			&corev1.NamespaceList{}, &corev1.ServiceAccountList{}, &rbacv1.ClusterRoleList{},
-			&rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{},
+			&rbacv1.ClusterRoleBindingList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{}, &corev1.SecretList{},
 		} {
 			if err := cp.Client.List(s.Context(), list); err != nil {
 				return nil, err
 			}
-			for _, o := range itemsOf(list) {
+			items, err := itemsOf(list)
+			if err != nil {
+				return nil, err
+			}
+			for _, o := range items {
 				found = append(found, nameOf(o))
 			}
-		}
-		secrets := &corev1.SecretList{}
-		if err := cp.Client.List(s.Context(), secrets); err != nil {
-			return nil, err
-		}
-		for i := range secrets.Items {
-			found = append(found, nameOf(&secrets.Items[i]))
 		}
 		return found, nil
 	}

@@ -24,6 +24,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
 )
 
 // unregister deletes what register has made. What is gone already does not matter.
@@ -34,7 +36,8 @@ func unregister(ctx context.Context, o *options, out io.Writer) error {
 	}
 	s, err := open(ctx, o, c, out)
 	if err != nil {
-		return fmt.Errorf("nothing was deleted: %w", err)
+		return fmt.Errorf("nothing was deleted: %w; for a member that is gone for good, delete Secret %s/%s of the hub by hand",
+			err, o.namespace, o.name+kubeconfigsecret.NameSuffix)
 	}
 	// First, so that the manager lets go of the member before its rights go.
 	if err := s.removeSecret(ctx); err != nil {
