@@ -27,6 +27,10 @@ test: kube-binaries agent-sandbox kustomize ## Run every test on real API server
 build: ## Build the manager into bin/
 	CGO_ENABLED=0 go build -trimpath -o $(BIN)/fleet-manager ./cmd/fleet-manager
 
+.PHONY: plugin
+plugin: ## Build the kubectl plugin into bin/ (kubectl agentrunfleet, with bin/ in PATH)
+	CGO_ENABLED=0 go build -trimpath -o $(BIN)/kubectl-agentrunfleet ./cmd/kubectl-agentrunfleet
+
 .PHONY: demo
 demo: kube-binaries kwok agent-sandbox ## Show it at work: a hub, three members, 36 runs. ONESHOT=1 checks every number and ends
 	@echo ">> building fleet-manager and the demo (minutes the first time, seconds later)"

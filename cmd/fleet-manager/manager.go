@@ -60,6 +60,7 @@ func newManager(hub *rest.Config, o *options) (mcmanager.Manager, error) {
 		NewCluster: func(ctx context.Context, conn *kubeconfigsecret.Connection) (cluster.Cluster, error) {
 			return agentrun.NewCluster(ctx, conn.Config, conn.Serves, conn.ClusterOptions)
 		},
+		Policy:            o.memberPolicy(),
 		RequiredResources: agentrun.RequiredResources(),
 		RequiredAccess:    agentrun.RequiredAccess(),
 		OptionalResources: agentrun.OptionalResources(),
@@ -125,12 +126,9 @@ func addProbes(mgr mcmanager.Manager, provider *kubeconfigsecret.Provider) error
 // forgetGone ends the metrics of members that are gone.
 func forgetGone(provider *kubeconfigsecret.Provider) func(multicluster.ClusterName) {
 	return func(name multicluster.ClusterName) {
-		for _, m := range provider.Members() {
-			if m.Name == name {
-				return
-			}
+		if _, known := provider.Lookup(name); !known {
+			agentrun.ForgetMember(name)
 		}
-		agentrun.ForgetMember(name)
 	}
 }
 

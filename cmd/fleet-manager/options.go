@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
+	"github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
 )
 
 // options are the manager's flags.
@@ -53,6 +54,12 @@ type options struct {
 	zap                     zap.Options
 	// version prints the version and ends.
 	version bool
+	// allowMemberProxy and allowInsecureMembers accept what kubeconfigs are else refused for.
+	allowMemberProxy     bool
+	allowInsecureMembers bool
+	// memberServers are CIDRs, host names and ends of such where members may be; empty means
+	// anywhere but on the hub's own link.
+	memberServers []string
 }
 
 func newOptions() *options {
@@ -86,6 +93,12 @@ func (o *options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.maxConcurrentReconciles, "max-concurrent-reconciles", o.maxConcurrentReconciles,
 		"How many AgentRuns are worked on at a time, over all member clusters.")
 	fs.BoolVar(&o.version, "version", false, "Print the version and end.")
+	fs.BoolVar(&o.allowMemberProxy, "allow-member-proxy", o.allowMemberProxy,
+		"Accept proxy-url in the kubeconfigs of members. The hub then connects to where the author of a kubeconfig says.")
+	fs.BoolVar(&o.allowInsecureMembers, "allow-insecure-members", o.allowInsecureMembers,
+		"Accept insecure-skip-tls-verify in the kubeconfigs of members. Whoever answers in a member's place then gets its credentials.")
+	fs.StringSliceVar(&o.memberServers, "member-server-allowlist", o.memberServers,
+		"CIDRs, host names, and ends of such as .example.com, where the API servers and proxies of members may be. Empty means anywhere but at link-local, unspecified and multicast addresses, which are refused unless listed.")
 
 	gofs := flag.NewFlagSet("", flag.ContinueOnError)
 	config.RegisterFlags(gofs)
@@ -115,7 +128,16 @@ func (o *options) Validate() field.ErrorList {
 	if o.maxConcurrentReconciles < 1 {
 		errs = append(errs, field.Invalid(flagPath("max-concurrent-reconciles"), o.maxConcurrentReconciles, "must be at least 1"))
 	}
+	if _, err := kubeconfigsecret.ParseAllowlist(o.memberServers); err != nil {
+		errs = append(errs, field.Invalid(flagPath("member-server-allowlist"), strings.Join(o.memberServers, ","), err.Error()))
+	}
 	return errs
+}
+
+// memberPolicy returns what the flags let kubeconfigs ask for. The options must be valid.
+func (o *options) memberPolicy() kubeconfigsecret.Policy {
+	servers, _ := kubeconfigsecret.ParseAllowlist(o.memberServers)
+	return kubeconfigsecret.Policy{AllowProxy: o.allowMemberProxy, AllowInsecure: o.allowInsecureMembers, Servers: servers}
 }
 
 func flagPath(name string) *field.Path {

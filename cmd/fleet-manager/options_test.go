@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
+	"github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
 )
 
 func TestOptions(t *testing.T) {
@@ -84,6 +85,10 @@ func TestOptions(t *testing.T) {
 			args:     []string{"--member-qps=0", "--member-burst=0", "--max-concurrent-reconciles=0"},
 			wantErrs: []string{"--member-qps", "--member-burst", "--max-concurrent-reconciles"},
 		},
+		"a server that is neither a network nor a name is refused": {
+			args:     []string{"--member-server-allowlist=10.0.0.0/8,.example.com,10.0.0.256"},
+			wantErrs: []string{"--member-server-allowlist: Invalid value"},
+		},
 		"a namespace that cannot exist is refused": {
 			args:     []string{"--kubeconfig-secret-namespaces=clusters,Not_A_Namespace"},
 			wantErrs: []string{"--kubeconfig-secret-namespaces: Invalid value: \"Not_A_Namespace\""},
@@ -116,12 +121,60 @@ func TestOptions(t *testing.T) {
 	}
 }
 
+func TestMemberPolicy(t *testing.T) {
+	cases := map[string]struct {
+		args          []string
+		proxy, unsafe bool
+		refused       string // a kubeconfig's server
+		accepted      string
+	}{
+		"by default members may be anywhere but on the hub's link": {
+			refused: "https://169.254.169.254", accepted: "https://192.0.2.1:6443",
+		},
+		"a list names where they may be": {
+			args:    []string{"--member-server-allowlist=169.254.0.0/16,.example.com"},
+			refused: "https://192.0.2.1:6443", accepted: "https://c1.example.com",
+		},
+		"proxies and unverified servers are accepted when asked for": {
+			args:  []string{"--allow-member-proxy", "--allow-insecure-members"},
+			proxy: true, unsafe: true,
+			refused: "https://[fe80::1]:6443", accepted: "https://192.0.2.1:6443",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := newOptions()
+			fs := pflag.NewFlagSet("fleet-manager", pflag.ContinueOnError)
+			o.AddFlags(fs)
+			if err := fs.Parse(tc.args); err != nil {
+				t.Fatalf("Parse(%q): %v", tc.args, err)
+			}
+			policy := o.memberPolicy()
+			if policy.AllowProxy != tc.proxy || policy.AllowInsecure != tc.unsafe {
+				t.Errorf("policy %+v", policy)
+			}
+			if _, err := kubeconfigsecret.ParseKubeconfig(kubeconfigTo(tc.refused), policy); err == nil {
+				t.Errorf("server %s is accepted", tc.refused)
+			}
+			if _, err := kubeconfigsecret.ParseKubeconfig(kubeconfigTo(tc.accepted), policy); err != nil {
+				t.Errorf("server %s is refused: %v", tc.accepted, err)
+			}
+		})
+	}
+}
+
+func kubeconfigTo(server string) []byte {
+	return []byte(`{"clusters":[{"name":"a","cluster":{"server":"` + server + `"}}],` +
+		`"contexts":[{"name":"c","context":{"cluster":"a","user":"u"}}],"users":[{"name":"u","user":{"token":"t"}}]}`)
+}
+
 func TestEveryFlagHasUsage(t *testing.T) {
 	fs := pflag.NewFlagSet("fleet-manager", pflag.ContinueOnError)
 	newOptions().AddFlags(fs)
 	for _, name := range []string{
 		"agentrun-startup-deadline", "fatal-waiting-reasons", "kubeconfig", "kubeconfig-secret-namespaces", "metrics-bind-address",
-		"health-probe-bind-address", "member-qps", "member-burst", "max-concurrent-reconciles", "zap-log-level", "zap-encoder",
+		"health-probe-bind-address", "member-qps", "member-burst", "max-concurrent-reconciles",
+		"allow-member-proxy", "allow-insecure-members", "member-server-allowlist", "zap-log-level", "zap-encoder",
 	} {
 		if f := fs.Lookup(name); f == nil || f.Usage == "" {
 			t.Errorf("flag --%s: missing, or without usage", name)

@@ -75,7 +75,11 @@ func newMapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(agentv1alpha1.GroupVersion.WithKind("AgentRun"), meta.RESTScopeNamespace)
 	m.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)
+	// The cache of a member that is limited to namespaces asks for the scope of the lists too.
+	m.Add(agentv1alpha1.GroupVersion.WithKind("AgentRunList"), meta.RESTScopeNamespace)
+	m.Add(corev1.SchemeGroupVersion.WithKind("PodList"), meta.RESTScopeNamespace)
 	for _, v := range sandboxVersions {
+		m.Add(schema.GroupVersionKind{Group: sandboxGroup, Version: v, Kind: "SandboxList"}, meta.RESTScopeNamespace)
 		m.AddSpecific(
 			schema.GroupVersionKind{Group: sandboxGroup, Version: v, Kind: "Sandbox"},
 			sandboxResource(v),

@@ -21,13 +21,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -41,6 +45,8 @@ type Connection struct {
 	// Config is the checked kubeconfig with QPS, burst and user agent. It has no
 	// timeout, since that would cut watches; use it with HTTPClient.
 	Config *rest.Config
+	// Namespaces are those that NamespacesAnnotation limits the member to, sorted; nil means all.
+	Namespaces []string
 
 	credential credential
 	calls      *http.Client // ends each call after CallTimeout
@@ -59,8 +65,14 @@ type Connection struct {
 	// outdated says that the member serves other optional resources by now. Guarded by member.mu.
 	outdated bool
 
-	// watchFailed holds the latest unread error of an informer.
-	watchFailed chan error
+	// checksPatience and patience keep requests back, those of check and all others.
+	checksPatience, patience *patient
+	// dates tells how far the member's clock is from the hub's.
+	dates *dateReader
+
+	// watchFailed holds the latest unread error of an informer; unauthorized, that one was a 401.
+	watchFailed  chan error
+	unauthorized chan struct{}
 }
 
 // HTTPClient is for calls: it ends each after Options.CallTimeout. It works until the member is disengaged.
@@ -74,18 +86,24 @@ func (c *Connection) Serves(resource schema.GroupVersionResource) bool {
 }
 
 // ClusterOptions is a cluster.Option, to be given to cluster.New before others: clients get
-// the HTTP client with a timeout, the cache gets the one without.
+// the HTTP client with a timeout, the cache gets the one without, and holds Namespaces only.
 func (c *Connection) ClusterOptions(o *cluster.Options) {
 	o.HTTPClient = c.calls
 	o.Cache.HTTPClient = c.watches
 	o.Cache.DefaultWatchErrorHandler = c.onWatchError
+	for _, namespace := range c.Namespaces {
+		if o.Cache.DefaultNamespaces == nil {
+			o.Cache.DefaultNamespaces = map[string]cache.Config{}
+		}
+		o.Cache.DefaultNamespaces[namespace] = cache.Config{}
+	}
 }
 
 var _ cluster.Option = (*Connection)(nil).ClusterOptions
 
 // newConnection prepares a transport of its own, apart from client-go's process-wide
 // cache of them, so that it can be closed. Nothing is dialled.
-func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Config, o Options) (*Connection, error) {
+func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Config, o Options, logger logr.Logger) (*Connection, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent = o.UserAgent
 	if cfg.UserAgent == "" {
@@ -95,27 +113,37 @@ func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Con
 	if err != nil {
 		return nil, errors.New("kubeconfig has TLS settings that cannot be used: check the certificates in it")
 	}
-	dialer := newDialer()
+	dialer := newDialer(o.Policy.Servers)
 	transport := utilnet.SetTransportDefaults(&http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
+		Proxy:               proxyFor(cfg, o.Policy.Servers),
 		DialContext:         dialer.DialContext,
 		TLSClientConfig:     tlsConfig,
 		TLSHandshakeTimeout: 10 * time.Second,
-		IdleConnTimeout:     90 * time.Second,
-		DisableCompression:  cfg.DisableCompression,
+		// A closed connection keeps its buffers, of some 60 KiB, until this has passed.
+		IdleConnTimeout:    30 * time.Second,
+		DisableCompression: cfg.DisableCompression,
 	})
 	authenticated, err := rest.HTTPWrappersForConfig(cfg, transport)
 	if err != nil {
 		return nil, err
 	}
+	authenticated = dialer.roundTripper(authenticated)
+	// The checks have their own patience, so that a member that turns away one kind of request is
+	// not taken for one that turns away all.
+	others := &patient{RoundTripper: authenticated, clock: o.Clock, limit: o.BackoffMax}
+	checks := &patient{RoundTripper: authenticated, clock: o.Clock, limit: o.BackoffMax}
+	dates := &dateReader{RoundTripper: checks, clock: o.Clock, log: logger}
 	c := &Connection{
-		Name: name, Config: cfg, credential: cred, dialer: dialer, transport: transport,
-		calls:       httpClient(authenticated, o.CallTimeout),
-		watches:     httpClient(authenticated, 0),
-		stopped:     make(chan struct{}),
-		watchFailed: make(chan error, 1),
+		Name: name, Config: cfg, Namespaces: cred.namespaces,
+		credential: cred, dialer: dialer, transport: transport,
+		checksPatience: checks, patience: others, dates: dates,
+		calls:        httpClient(&bounded{RoundTripper: others, call: maxCallBody, watch: maxWatchBody, timeout: o.CallTimeout}),
+		watches:      httpClient(&bounded{RoundTripper: others, call: maxCallBody, watch: maxWatchBody, timeout: o.ConnectTimeout}),
+		stopped:      make(chan struct{}),
+		watchFailed:  make(chan error, 1),
+		unauthorized: make(chan struct{}, 1),
 	}
-	c.check, err = newChecker(cfg, httpClient(limitBody{authenticated}, o.CallTimeout), o)
+	c.check, err = newChecker(cfg, httpClient(&bounded{RoundTripper: dates, call: maxCheckBody, timeout: o.CallTimeout}), cred.namespaces, o)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
@@ -126,10 +154,25 @@ func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Con
 	return c, nil
 }
 
-func httpClient(transport http.RoundTripper, timeout time.Duration) *http.Client {
+// proxyFor is the proxy that Policy lets the kubeconfig choose, or else the hub's own. What a proxy
+// resolves is not seen by the dialer, so that names must be allowed as such.
+func proxyFor(cfg *rest.Config, servers Allowlist) func(*http.Request) (*url.URL, error) {
+	choose := cfg.Proxy
+	if choose == nil {
+		choose = http.ProxyFromEnvironment
+	}
+	return func(req *http.Request) (*url.URL, error) {
+		proxy, err := choose(req)
+		if proxy == nil || err != nil {
+			return nil, err
+		}
+		return proxy, servers.permitUnresolved(req.URL.Hostname())
+	}
+}
+
+func httpClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport: transport,
-		Timeout:   timeout,
 		// An API server does not redirect; a hostile one would aim the hub, and its
 		// credentials, at a third party.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -204,6 +247,13 @@ func (c *Connection) onWatchError(ctx context.Context, _ *toolscache.Reflector, 
 	}
 	select {
 	case c.watchFailed <- err:
+	default:
+	}
+	if !apierrors.IsUnauthorized(err) {
+		return
+	}
+	select {
+	case c.unauthorized <- struct{}{}:
 	default:
 	}
 }

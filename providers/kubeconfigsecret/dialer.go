@@ -20,7 +20,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -29,9 +31,12 @@ var errDisengaged = errors.New("member is disengaged")
 
 // dialer makes the TCP connections of one Connection. Once closed it has closed all
 // of them and makes no more, so that nothing reaches a member that was
-// disengaged: neither a request in flight, nor a delayed one, nor a late watch.
+// disengaged: neither a request in flight, nor a delayed one, nor a late watch. It
+// connects only to what servers permits, whatever a name resolves to.
 type dialer struct {
 	net.Dialer
+	servers Allowlist
+
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -39,10 +44,11 @@ type dialer struct {
 	conns map[*trackedConn]struct{}
 }
 
-func newDialer() *dialer {
+func newDialer(servers Allowlist) *dialer {
 	d := &dialer{
-		Dialer: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second},
-		conns:  map[*trackedConn]struct{}{},
+		servers: servers,
+		Dialer:  net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second},
+		conns:   map[*trackedConn]struct{}{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
@@ -57,7 +63,15 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
 
-	conn, err := d.Dialer.DialContext(ctx, network, address)
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	checked := d.Dialer
+	checked.ControlContext = func(_ context.Context, _, resolved string, _ syscall.RawConn) error {
+		return d.servers.permit(host, resolved)
+	}
+	conn, err := checked.DialContext(ctx, network, address)
 	switch {
 	case err != nil && d.ctx.Err() != nil:
 		return nil, errDisengaged
@@ -78,6 +92,23 @@ func (d *dialer) track(conn net.Conn) (net.Conn, error) {
 	d.conns[tracked] = struct{}{}
 	return tracked, nil
 }
+
+// roundTripper answers what a closed dialer interrupted by errDisengaged, whatever became of it: client-go
+// tries a read again, after a second, whose connection was cut.
+func (d *dialer) roundTripper(next http.RoundTripper) http.RoundTripper {
+	return roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+		res, err := next.RoundTrip(req)
+		if err != nil && d.ctx.Err() != nil {
+			return nil, errDisengaged
+		}
+		return res, err
+	})
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+// RoundTrip calls the function.
+func (f roundTripperFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func (d *dialer) close() {
 	d.cancel()

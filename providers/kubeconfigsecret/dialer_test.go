@@ -29,7 +29,7 @@ func TestDialerEndsAllTraffic(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = listener.Close() })
 	address := listener.Addr().String()
-	d := newDialer()
+	d := newDialer(Allowlist{})
 
 	ended, err := d.DialContext(t.Context(), "tcp", address)
 	if err != nil {

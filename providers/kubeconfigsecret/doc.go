@@ -23,7 +23,9 @@ limitations under the License.
 // cluster.x-k8s.io/cluster-name: <c>, named <c>-kubeconfig, with the kubeconfig
 // under the key "value". Its name is <namespace>/<c>. Type, label and name must
 // agree, else the Secret is ignored; a missing key is reported on the member.
-// Secrets are read and never written.
+// Secrets are read and never written. Two annotations change how a member is treated:
+// NamespacesAnnotation limits it to some of its namespaces, PausedAnnotation asks for no writes,
+// which is for whoever writes to obey (Provider.Lookup).
 //
 // # What callers may rely on
 //
@@ -36,11 +38,13 @@ limitations under the License.
 //     done for its former content at once.
 //   - A member that is lost stays engaged, so that its cache keeps what was last
 //     known; Members says that it is lost. It recovers by itself.
-//   - Another kubeconfig replaces the connection only after it has proven itself;
+//   - Another kubeconfig, or another list of namespaces, replaces the connection only after it has proven itself;
 //     until then, and if it never does, the former one stays in use. Controllers are then
 //     engaged anew, with another cluster.Cluster under the same name, without having been
 //     disengaged. A Secret whose key is taken away disengages at once. Labels and
-//     annotations reconnect nothing.
+//     other annotations reconnect nothing.
+//   - A member that no longer accepts the credentials in use has what the Secret says now tried
+//     at once. Its condition changes after the same number of failed probes as for other causes.
 //   - Options.OptionalResources are asked for again every MendInterval. When others are served
 //     than the connection in use knows, another takes its place as in a rotation; if that
 //     fails, for a right that is missing say, the former one stays and the condition says why.
@@ -49,6 +53,20 @@ limitations under the License.
 //     is still in flight or queued.
 //   - The context given to Engage descends from Start's and from nothing else, so
 //     that removing one member does not touch another.
+//
+// # What a hostile member cannot do
+//
+// A kubeconfig makes the hub neither run, nor read, nor impersonate anything, and reach only what
+// Policy allows; the dialer checks each address, whatever a name resolves to, and redirects are
+// not followed. Each answer is bounded in size, and in time unless it is a watch's: 4 MiB for a
+// check, 64 MiB for a call or list, 256 MiB for a watch, which is then made again. A member
+// that asks for patience by Retry-After gets it, up to Options.BackoffMax, and no caller waits
+// meanwhile: requests fail with 429 without being sent.
+//
+// # Clocks
+//
+// Member.ClockOffset comes from the Date headers of the answers to checks and probes. Of the latest
+// answers the one with the shortest round trip counts; a change of up to a second is no news.
 //
 // # What callers must do
 //

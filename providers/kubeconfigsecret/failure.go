@@ -24,6 +24,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"time"
 	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,12 +48,16 @@ const (
 	ReasonUnreachable = "Unreachable"
 	// ReasonInvalidKubeconfig: the kubeconfig is missing, refused, or trusts another CA. Status False.
 	ReasonInvalidKubeconfig = "InvalidKubeconfig"
+	// ReasonInvalidAnnotation: NamespacesAnnotation cannot be used. Status False.
+	ReasonInvalidAnnotation = "InvalidAnnotation"
 	// ReasonUnauthorized: the member does not know the credentials. Status False.
 	ReasonUnauthorized = "Unauthorized"
 	// ReasonForbidden: the credentials lack a right. Status False.
 	ReasonForbidden = "Forbidden"
 	// ReasonCRDNotInstalled: the member does not serve a required resource. Status False.
 	ReasonCRDNotInstalled = "CRDNotInstalled"
+	// ReasonVersionTooOld: the member's Kubernetes is older than OldestVersion. Status False.
+	ReasonVersionTooOld = "VersionTooOld"
 )
 
 // failure is why a member is not connected, in the words of its condition.
@@ -61,6 +66,8 @@ type failure struct {
 	message string
 	// settled says that only another kubeconfig can mend it, so that retrying is no use.
 	settled bool
+	// after is how long the member asked to be left alone.
+	after time.Duration
 }
 
 func (f *failure) Error() string { return f.reason + ": " + f.message }
@@ -68,7 +75,7 @@ func (f *failure) Error() string { return f.reason + ": " + f.message }
 // mendable says that somebody must act on the member or its Secret.
 func (f *failure) mendable() bool {
 	switch f.reason {
-	case ReasonInvalidKubeconfig, ReasonUnauthorized, ReasonForbidden, ReasonCRDNotInstalled:
+	case ReasonInvalidKubeconfig, ReasonInvalidAnnotation, ReasonUnauthorized, ReasonForbidden, ReasonCRDNotInstalled, ReasonVersionTooOld:
 		return true
 	}
 	return false
@@ -79,6 +86,15 @@ func invalidKubeconfig(secret types.NamespacedName, err error) *failure {
 	return &failure{
 		reason:  ReasonInvalidKubeconfig,
 		message: fmt.Sprintf("Secret %s, key %q: %v", secret, Key, err),
+		settled: true,
+	}
+}
+
+// invalidAnnotation says what is wrong with NamespacesAnnotation on a Secret.
+func invalidAnnotation(secret types.NamespacedName, err error) *failure {
+	return &failure{
+		reason:  ReasonInvalidAnnotation,
+		message: fmt.Sprintf("Secret %s, annotation %s: %v", secret, NamespacesAnnotation, err),
 		settled: true,
 	}
 }

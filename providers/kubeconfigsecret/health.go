@@ -54,11 +54,14 @@ func (m *member) watchHealth(conn *Connection) {
 	h := health{threshold: o.FailureThreshold}
 	thorough := false
 	look := nextLook(o)
-	for sleep(conn.ctx, o.Clock, o.ProbeInterval) {
+	for m.awaitProbe(conn) {
 		thorough = conn.watchError() != nil || thorough
 		version, err := probe(conn, o, thorough)
 		if conn.ctx.Err() != nil {
 			return
+		}
+		if err != nil && classify(err).reason == ReasonUnauthorized {
+			m.renew(conn)
 		}
 		now := o.Clock.Now()
 		thorough = thorough && err != nil
@@ -72,6 +75,23 @@ func (m *member) watchHealth(conn *Connection) {
 			}
 		case lost:
 			m.lost(conn, classify(err), h.since)
+		}
+	}
+}
+
+// awaitProbe returns when the next probe is due, and false when the connection was closed
+// first. That an informer is no longer accepted does not wait for it.
+func (m *member) awaitProbe(conn *Connection) bool {
+	timer := m.provider.opts.Clock.NewTimer(m.provider.opts.ProbeInterval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-conn.ctx.Done():
+			return false
+		case <-conn.unauthorized:
+			m.renew(conn)
+		case <-timer.C():
+			return true
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -96,12 +97,22 @@ type userEntry struct {
 	Extensions            yaml.Node `yaml:"extensions"`
 }
 
+// Policy is what a kubeconfig may ask of the hub. The zero value allows least.
+type Policy struct {
+	// AllowProxy accepts proxy-url, of the schemes http and socks5, without credentials.
+	AllowProxy bool
+	// AllowInsecure accepts insecure-skip-tls-verify. Whoever answers then gets the credentials.
+	AllowInsecure bool
+	// Servers are where members, and the proxies that they choose, may be.
+	Servers Allowlist
+}
+
 // ParseKubeconfig turns a kubeconfig that comes from outside into a rest.Config, or
 // says which field is wrong and what to put there. Nothing is executed, dialled or
 // read from disk, and the result is built only from fields that were checked here:
-// server, tls-server-name, disable-compression, and the CA and credentials given inline.
-// Errors never quote a value of the kubeconfig.
-func ParseKubeconfig(raw []byte) (*rest.Config, error) {
+// server, tls-server-name, disable-compression, the CA and credentials given inline, and
+// what policy allows. Errors never quote a value of the kubeconfig.
+func ParseKubeconfig(raw []byte, policy Policy) (*rest.Config, error) {
 	file, err := decodeKubeconfig(raw)
 	if err != nil {
 		return nil, err
@@ -110,11 +121,11 @@ func ParseKubeconfig(raw []byte) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(sel.cluster.refused(sel.clusterPath), sel.user.refused(sel.userPath)); err != nil {
+	if err := errors.Join(sel.cluster.refused(sel.clusterPath, policy), sel.user.refused(sel.userPath)); err != nil {
 		return nil, err
 	}
 	cfg := &rest.Config{}
-	if err := sel.cluster.applyTo(cfg, sel.clusterPath); err != nil {
+	if err := sel.cluster.applyTo(cfg, sel.clusterPath, policy.Servers); err != nil {
 		return nil, err
 	}
 	if err := sel.user.applyTo(cfg, sel.userPath); err != nil {
@@ -265,11 +276,11 @@ type refusal struct {
 	remedy  string
 }
 
-func (c *clusterEntry) refused(path string) error {
+func (c *clusterEntry) refused(path string, policy Policy) error {
 	return firstPresent(path, []refusal{
-		{c.InsecureSkipTLSVerify, "insecure-skip-tls-verify", "put the CA in certificate-authority-data"},
+		{c.InsecureSkipTLSVerify && !policy.AllowInsecure, "insecure-skip-tls-verify", "put the CA in certificate-authority-data"},
 		{c.CertificateAuthority != "", "certificate-authority", "files of the hub are not read; put the content in certificate-authority-data"},
-		{c.ProxyURL != "", "proxy-url", "proxies chosen by a member are not used; remove it"},
+		{c.ProxyURL != "" && !policy.AllowProxy, "proxy-url", "proxies chosen by a member are not used; remove it"},
 	})
 }
 
@@ -300,9 +311,12 @@ func present(node yaml.Node) bool {
 	return !node.IsZero() && node.Tag != "!!null"
 }
 
-func (c *clusterEntry) applyTo(cfg *rest.Config, path string) error {
-	if problem := serverProblem(c.Server); problem != "" {
+func (c *clusterEntry) applyTo(cfg *rest.Config, path string, servers Allowlist) error {
+	if problem := serverProblem(c.Server, servers); problem != "" {
 		return fmt.Errorf("field %s.server: %s: write https://host:port", path, problem)
+	}
+	if err := c.applyProxy(cfg, path, servers); err != nil {
+		return err
 	}
 	ca, err := decodeData(path+".certificate-authority-data", c.CertificateAuthorityData)
 	if err != nil {
@@ -311,6 +325,10 @@ func (c *clusterEntry) applyTo(cfg *rest.Config, path string) error {
 	if len(ca) > 0 && !x509.NewCertPool().AppendCertsFromPEM(ca) {
 		return fmt.Errorf("field %s.certificate-authority-data: holds no PEM certificate: put the base64 of one there", path)
 	}
+	if len(ca) > 0 && c.InsecureSkipTLSVerify {
+		return fmt.Errorf("fields %[1]s.certificate-authority-data and %[1]s.insecure-skip-tls-verify: both are set: keep the former", path)
+	}
+	cfg.Insecure = c.InsecureSkipTLSVerify
 	cfg.Host = c.Server
 	cfg.ServerName = c.TLSServerName
 	cfg.CAData = ca
@@ -318,8 +336,26 @@ func (c *clusterEntry) applyTo(cfg *rest.Config, path string) error {
 	return nil
 }
 
+func (c *clusterEntry) applyProxy(cfg *rest.Config, path string, servers Allowlist) error {
+	if c.ProxyURL == "" {
+		return nil
+	}
+	proxy, err := url.Parse(c.ProxyURL)
+	switch {
+	// To an https proxy Go would offer the member's client certificate.
+	case err != nil || proxy.Hostname() == "" || (proxy.Scheme != "http" && proxy.Scheme != "socks5"):
+		return fmt.Errorf("field %s.proxy-url: not the URL of a proxy: write http://host:port or socks5://host:port", path)
+	case proxy.User != nil:
+		return fmt.Errorf("field %s.proxy-url: credentials in the URL are refused: use a proxy that needs none", path)
+	case !servers.mayPermit(proxy.Hostname()):
+		return fmt.Errorf("field %s.proxy-url: %s", path, notAllowed)
+	}
+	cfg.Proxy = http.ProxyURL(proxy)
+	return nil
+}
+
 // serverProblem says why a URL cannot be an API server's, without repeating it: it may hold a password.
-func serverProblem(server string) string {
+func serverProblem(server string, servers Allowlist) string {
 	u, err := url.Parse(server)
 	switch {
 	case server == "":
@@ -332,6 +368,8 @@ func serverProblem(server string) string {
 		return "credentials in the URL are refused"
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return "a query or fragment is refused"
+	case !servers.mayPermit(u.Hostname()):
+		return notAllowed
 	}
 	return ""
 }

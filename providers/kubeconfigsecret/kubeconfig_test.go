@@ -87,7 +87,7 @@ func TestParseKubeconfigAccepts(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := ParseKubeconfig([]byte(tc.kubeconfig))
+			got, err := ParseKubeconfig([]byte(tc.kubeconfig), Policy{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := ParseKubeconfig([]byte(tc.kubeconfig))
+			cfg, err := ParseKubeconfig([]byte(tc.kubeconfig), Policy{})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("got error %v, want one with %q", err, tc.want)
 			}
@@ -185,13 +185,64 @@ func TestParseKubeconfigRefuses(t *testing.T) {
 	}
 }
 
+func TestParseKubeconfigByPolicy(t *testing.T) {
+	field := func(field string) string { return replace(t, valid, "6443\n", "6443\n    "+field+"\n") }
+	server := func(url string) string { return replace(t, valid, "https://east.example:6443", url) }
+	list := func(entries ...string) Policy {
+		servers, err := ParseAllowlist(entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Policy{Servers: servers, AllowProxy: true}
+	}
+	cert, _ := keyPair(t)
+	ca := "certificate-authority-data: " + base64.StdEncoding.EncodeToString(cert)
+	tests := map[string]struct {
+		policy     Policy
+		kubeconfig string
+		want       string // in the error; empty when it is accepted
+	}{
+		"a proxy that may be":                  {Policy{AllowProxy: true}, field("proxy-url: http://proxy.example:3128"), ""},
+		"a SOCKS proxy":                        {Policy{AllowProxy: true}, field("proxy-url: socks5://proxy.example:1080"), ""},
+		"a proxy that is offered certificates": {Policy{AllowProxy: true}, field("proxy-url: https://proxy.example"), "cluster.proxy-url: not the URL of a proxy"},
+		"a proxy without a host":               {Policy{AllowProxy: true}, field("proxy-url: http:///"), "cluster.proxy-url: not the URL of a proxy"},
+		"a proxy with credentials":             {Policy{AllowProxy: true}, field("proxy-url: http://root:hunter2@proxy.example"), "cluster.proxy-url: credentials"},
+		"a proxy on the hub's link":            {Policy{AllowProxy: true}, field("proxy-url: http://169.254.169.254"), "cluster.proxy-url: the hub does not connect"},
+		"a proxy that is not listed":           {list("east.example"), field("proxy-url: http://proxy.example"), "cluster.proxy-url: the hub does not connect"},
+		"no verification":                      {Policy{AllowInsecure: true}, field("insecure-skip-tls-verify: true"), ""},
+		"no verification, with a CA":           {Policy{AllowInsecure: true}, field("insecure-skip-tls-verify: true\n    " + ca), "both are set"},
+		"no verification is not a proxy":       {Policy{AllowProxy: true}, field("insecure-skip-tls-verify: true"), "refused"},
+		"a proxy is not insecure":              {Policy{AllowInsecure: true}, field("proxy-url: http://proxy.example:3128"), "refused"},
+		"a server on the hub's link":           {Policy{}, server("https://169.254.169.254"), "cluster.server: the hub does not connect"},
+		"a server that is listed":              {list(".example"), valid, ""},
+		"a server that is not":                 {list(".example.org"), valid, "--member-server-allowlist"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := ParseKubeconfig([]byte(tc.kubeconfig), tc.policy)
+			if tc.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(tc.kubeconfig, "proxy-url") != (cfg.Proxy != nil) || strings.Contains(tc.kubeconfig, "insecure") != cfg.Insecure {
+					t.Errorf("got %v", cfg)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("got error %v, want one with %q", err, tc.want)
+			}
+		})
+	}
+}
+
 // FuzzParseKubeconfig checks that whatever is accepted stays within the contract.
 func FuzzParseKubeconfig(f *testing.F) {
 	f.Add([]byte(valid))
 	f.Add([]byte(bomb()))
 	f.Add([]byte(`{"users":[{"name":"u","user":{"exec":{"command":"x"}}}]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		cfg, err := ParseKubeconfig(raw)
+		cfg, err := ParseKubeconfig(raw, Policy{})
 		if err != nil {
 			return
 		}

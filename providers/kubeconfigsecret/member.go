@@ -88,12 +88,13 @@ func newMember(ctx context.Context, p *Provider, secret *corev1.Secret, predeces
 	return m
 }
 
-// adopt takes over what the Secret says now. Only another kubeconfig starts anything.
+// adopt takes over what the Secret says now. Only another kubeconfig, or other namespaces, start anything.
 func (m *member) adopt(secret *corev1.Secret) {
 	cred := credentialOf(secret)
 	m.update(func() {
 		m.snapshot.SecretUID = secret.UID
 		m.snapshot.Labels = maps.Clone(secret.Labels)
+		m.snapshot.Paused = pausedBy(secret)
 		if m.wanted.ctx != nil && m.wanted.hash == cred.hash {
 			return
 		}
@@ -205,7 +206,8 @@ func (m *member) pause(want desire, f *failure, failures int) {
 	if f.mendable() {
 		limit = min(limit, o.MendInterval)
 	}
-	timer := o.Clock.NewTimer(delay(failures, o.BackoffBase, limit, rand.Float64())) //nolint:gosec // jitter
+	wait := delay(failures, o.BackoffBase, limit, rand.Float64()) //nolint:gosec // jitter
+	timer := o.Clock.NewTimer(max(wait, f.after))
 	defer timer.Stop()
 	select {
 	case <-want.ctx.Done():
@@ -223,6 +225,9 @@ func (m *member) connect(want desire) (conn *Connection, f *failure) {
 			conn, f = nil, unreachable("Connecting met an internal error, see the manager's log")
 		}
 	}()
+	if want.invalid != nil {
+		return nil, invalidAnnotation(m.secret, want.invalid)
+	}
 	p := m.provider
 	cfg, err := p.parse(want.kubeconfig)
 	if err != nil {
@@ -230,7 +235,7 @@ func (m *member) connect(want desire) (conn *Connection, f *failure) {
 	}
 	ctx, cancel := context.WithTimeout(want.ctx, p.opts.ConnectTimeout)
 	defer cancel()
-	conn, err = newConnection(m.name, want.credential, cfg, p.opts)
+	conn, err = newConnection(m.name, want.credential, cfg, p.opts, m.log)
 	if err != nil {
 		return nil, invalidKubeconfig(m.secret, err)
 	}
@@ -239,7 +244,9 @@ func (m *member) connect(want desire) (conn *Connection, f *failure) {
 	}
 	if err != nil {
 		conn.close()
-		return nil, classify(err)
+		f := classify(err)
+		f.after = max(conn.checksPatience.wait(), conn.patience.wait())
+		return nil, f
 	}
 	return conn, nil
 }
@@ -264,6 +271,7 @@ func (m *member) swap(want desire, fresh *Connection) *failure {
 		m.lastContact = m.provider.opts.Clock.Now()
 		m.snapshot.KubernetesVersion = fresh.found.version
 		m.snapshot.Endpoint = printable(fresh.Config.Host, maxEndpoint)
+		m.snapshot.ClockOffset = fresh.dates.offset(m.snapshot.ClockOffset)
 	})
 	return nil
 }
@@ -329,6 +337,7 @@ func (m *member) answered(conn *Connection, version string, at time.Time) {
 		m.observed.failure = nil
 		m.lastContact = at
 		m.snapshot.KubernetesVersion = version
+		m.snapshot.ClockOffset = conn.dates.offset(m.snapshot.ClockOffset)
 	})
 }
 
@@ -342,6 +351,19 @@ func (m *member) lost(conn *Connection, f *failure, since time.Time) {
 		}
 		m.observed.failure, m.observed.since = f, since
 	})
+}
+
+// renew has what the Secret says now tried at once, since the member no longer accepts
+// what is in use. Where that is the same, there is nothing to try but the next probe.
+func (m *member) renew(conn *Connection) {
+	if err := m.provider.observe(m.ctx, m.secret); err != nil {
+		return // the hub's cache is about to end
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inUse == conn && m.wanted.hash != conn.credential.hash {
+		m.tryAgain()
+	}
 }
 
 // tryAgain has run pursue what the Secret asks for once more. It does not block.
@@ -374,7 +396,7 @@ func (m *member) update(change func()) {
 
 func (m *member) refresh(now time.Time) {
 	old := m.snapshot.Connected
-	cond := m.observed.condition()
+	cond := m.observed.condition(m.snapshot.Paused)
 	cond.LastTransitionTime = m.observed.transition(old, cond, now)
 	m.snapshot.Connected = cond
 	contact := m.snapshot.LastContactTime
@@ -396,5 +418,5 @@ func (m *member) get() (cluster.Cluster, bool) {
 func (m *member) view() Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.snapshot.clone()
+	return m.snapshot
 }

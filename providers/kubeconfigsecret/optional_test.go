@@ -194,16 +194,16 @@ func TestRightsToOptionalResources(t *testing.T) {
 	f.awaitReconciled(east, "full")
 }
 
+// requiredRules are the rights that newFleet requires.
+var requiredRules = []rbacv1.PolicyRule{
+	{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"}},
+	{APIGroups: []string{"konveyor.io"}, Resources: []string{"agentruns/status"}, Verbs: []string{"patch"}},
+}
+
 // grantRequired gives a user of east the rights that newFleet requires, and no more.
 func (f *fleet) grantRequired(user string) *rbacv1.ClusterRoleBinding {
 	f.t.Helper()
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: user + "-"},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch"}},
-			{APIGroups: []string{"konveyor.io"}, Resources: []string{"agentruns/status"}, Verbs: []string{"patch"}},
-		},
-	}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{GenerateName: user + "-"}, Rules: requiredRules}
 	f.Expect(east.Client.Create(f.t.Context(), role)).To(Succeed())
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: user + "-"},

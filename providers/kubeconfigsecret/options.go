@@ -41,10 +41,13 @@ type Options struct {
 	Namespaces []string
 	// NewCluster makes a member's cluster. Required.
 	NewCluster NewClusterFunc
+	// Policy is what a kubeconfig may ask of the hub.
+	Policy Policy
 	// RequiredResources must be served by a member before it is engaged, else it is CRDNotInstalled.
 	RequiredResources []schema.GroupVersionResource
 	// RequiredAccess is what the kubeconfig must be allowed to do, asked by
-	// SelfSubjectAccessReviews before the member is engaged, else it is Forbidden.
+	// SelfSubjectAccessReviews before the member is engaged, else it is Forbidden. Where
+	// NamespacesAnnotation limits the member, it is asked in each of its namespaces.
 	RequiredAccess []authorizationv1.ResourceAttributes
 	// OptionalResources may be served by a member or not: NewCluster learns by
 	// Connection.Serves which are. They are asked for again every MendInterval, and the
@@ -62,7 +65,8 @@ type Options struct {
 
 	// ConnectTimeout bounds one attempt to connect, from dialling to synced informers. Default 30 s.
 	ConnectTimeout time.Duration
-	// CallTimeout bounds each call to a member that is not a watch or a cache's list. Default 10 s.
+	// CallTimeout bounds each call to a member that is not a watch or a cache's list; the
+	// latter is bounded by ConnectTimeout. Default 10 s.
 	CallTimeout time.Duration
 	// ProbeInterval is the time between two health probes of a member. Default 10 s.
 	ProbeInterval time.Duration
@@ -71,7 +75,8 @@ type Options struct {
 	// FailureThreshold is the number of probes in a row that must fail before a member
 	// counts as lost, whatever the cause. Default 3.
 	FailureThreshold int
-	// BackoffBase is the wait after the first failed attempt; it doubles up to BackoffMax. Defaults 1 s and 5 min.
+	// BackoffBase is the wait after the first failed attempt; it doubles up to BackoffMax, which
+	// also bounds how long a member is left alone that asks for it by Retry-After. Defaults 1 s and 5 min.
 	BackoffBase, BackoffMax time.Duration
 	// MendInterval takes the place of BackoffMax for what is mended on the member, where
 	// no event tells the hub: rights, CRDs, credentials, CA. It is also the longest time,

@@ -20,7 +20,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -30,13 +29,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
-// maxCheckBody is the most that is read of an answer to a check; a group's resource list has some 10 kB.
-const maxCheckBody = 4 << 20
+// OldestVersion is the oldest Kubernetes that a member may run. Since 1.29 kubelet sets PodReadyToStartContainers
+// by default, without which a pod whose network or volumes are not ready cannot be told from
+// one whose images are being pulled.
+const OldestVersion = "1.29"
+
+var oldestVersion = utilversion.MustParseGeneric(OldestVersion)
 
 // checker asks a member whether it can be worked with.
 type checker struct {
@@ -45,6 +49,7 @@ type checker struct {
 	requiredAccess    []authorizationv1.ResourceAttributes
 	optionalResources []schema.GroupVersionResource
 	optionalAccess    []authorizationv1.ResourceAttributes
+	namespaces        []string
 }
 
 // resourceSet is the optional resources that a member serves.
@@ -56,14 +61,14 @@ type findings struct {
 	serves  resourceSet
 }
 
-func newChecker(cfg *rest.Config, httpClient *http.Client, o Options) (checker, error) {
+func newChecker(cfg *rest.Config, httpClient *http.Client, namespaces []string, o Options) (checker, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	cfg.GroupVersion = &schema.GroupVersion{}
 	cfg.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	client, err := rest.UnversionedRESTClientForConfigAndClient(cfg, httpClient)
 	return checker{
-		client:            client,
+		client: client, namespaces: namespaces,
 		requiredResources: o.RequiredResources, requiredAccess: o.RequiredAccess,
 		optionalResources: o.OptionalResources, optionalAccess: o.OptionalAccess,
 	}, err
@@ -102,11 +107,26 @@ func (c checker) served(ctx context.Context) (found findings, err error) {
 	if found.version, err = c.alive(ctx); err != nil {
 		return findings{}, err
 	}
+	if err := supported(found.version); err != nil {
+		return findings{}, err
+	}
 	if err := c.required(ctx); err != nil {
 		return findings{}, err
 	}
 	found.serves, err = c.optional(ctx)
 	return found, err
+}
+
+// supported refuses a member that is too old. What a distribution calls by a version that
+// cannot be read is let pass.
+func supported(version string) error {
+	if parsed, err := utilversion.ParseGeneric(version); err == nil && parsed.LessThan(oldestVersion) {
+		return &failure{
+			reason:  ReasonVersionTooOld,
+			message: fmt.Sprintf("The member runs Kubernetes %s: upgrade it to %s or later; this is noticed by itself", version, OldestVersion),
+		}
+	}
+	return nil
 }
 
 // required checks that the member serves all required resources.
@@ -212,7 +232,25 @@ func (c checker) accessWith(inUse resourceSet) []authorizationv1.ResourceAttribu
 			access = append(access, a)
 		}
 	}
-	return access
+	return c.inNamespaces(access)
+}
+
+// inNamespaces asks for rights in each of the namespaces to which the member is limited, if it is.
+func (c checker) inNamespaces(access []authorizationv1.ResourceAttributes) []authorizationv1.ResourceAttributes {
+	if c.namespaces == nil {
+		return access
+	}
+	each := make([]authorizationv1.ResourceAttributes, 0, len(c.namespaces)*len(access))
+	for _, a := range access {
+		if a.Namespace != "" {
+			each = append(each, a)
+			continue
+		}
+		for _, a.Namespace = range c.namespaces {
+			each = append(each, a)
+		}
+	}
+	return each
 }
 
 func (c checker) review(ctx context.Context, want authorizationv1.ResourceAttributes) (bool, error) {
@@ -264,22 +302,4 @@ func accessName(a authorizationv1.ResourceAttributes) string {
 		name += " in namespace " + a.Namespace
 	}
 	return name
-}
-
-// limitBody bounds the answers of a member that may be hostile.
-type limitBody struct{ http.RoundTripper }
-
-// RoundTrip limits the body of the answer.
-func (l limitBody) RoundTrip(req *http.Request) (*http.Response, error) {
-	res, err := l.RoundTripper.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	res.Body = limitedBody{io.LimitReader(res.Body, maxCheckBody), res.Body}
-	return res, nil
-}
-
-type limitedBody struct {
-	io.Reader
-	io.Closer
 }

@@ -119,9 +119,15 @@ func (p *Provider) Start(ctx context.Context, aware multicluster.Aware) error {
 
 // stop waits for the members to end; ctx, which is done, keeps new ones from being made.
 func (p *Provider) stop() {
+	p.awaitObserver()
+	p.running.Wait()
+}
+
+// awaitObserver returns once nobody acts on a Secret who began before ctx was done. The
+// lock is not kept, as a member that ends may still ask for it.
+func (p *Provider) awaitObserver() {
 	p.observing.Lock()
 	defer p.observing.Unlock()
-	p.running.Wait()
 }
 
 // observeAll acts on the Secrets that exist at the start.
@@ -258,6 +264,18 @@ func (p *Provider) Members() []Member {
 	return members
 }
 
+// Lookup returns what is known of one member. It copies that member alone, so that it may be asked
+// for each request.
+func (p *Provider) Lookup(name multicluster.ClusterName) (Member, bool) {
+	p.mu.RLock()
+	m, ok := p.members[name]
+	p.mu.RUnlock()
+	if !ok {
+		return Member{}, false
+	}
+	return m.view(), true
+}
+
 // Synced says whether all Secrets that the hub had at the start are among Members.
 func (p *Provider) Synced() bool {
 	p.mu.RLock()
@@ -285,5 +303,5 @@ func (p *Provider) notify(name multicluster.ClusterName) {
 func (p *Provider) parse(kubeconfig []byte) (*rest.Config, error) {
 	p.parsing.Lock()
 	defer p.parsing.Unlock()
-	return ParseKubeconfig(kubeconfig)
+	return ParseKubeconfig(kubeconfig, p.opts.Policy)
 }

@@ -18,7 +18,6 @@ package kubeconfigsecret_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,24 +64,6 @@ func TestMemberJoinsLeavesAndRejoins(t *testing.T) {
 
 	_, err = f.provider.Get(t.Context(), "")
 	f.Expect(err).To(MatchError(multicluster.ErrClusterNotFound), "the hub is no member")
-}
-
-func TestTakingTheLabelOrTheKeyAwayDisengages(t *testing.T) {
-	f := newFleet(t, nil, map[string][]byte{"a": admin(east), "b": admin(east)})
-	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
-	f.awaitReason("b", kubeconfigsecret.ReasonConnected)
-
-	unlabelled := harness.MemberSecret(f.namespace, "a", admin(east))
-	unlabelled.Labels = nil
-	f.Expect(hub.Client.Update(t.Context(), unlabelled)).To(Succeed())
-	f.Eventually(f.reason("a")).Should(BeEmpty())
-
-	f.put("b", nil)
-	f.awaitReason("b", kubeconfigsecret.ReasonInvalidKubeconfig)
-	for _, cluster := range []string{"a", "b"} {
-		_, err := f.provider.Get(t.Context(), f.name(cluster))
-		f.Expect(err).To(MatchError(multicluster.ErrClusterNotFound))
-	}
 }
 
 func TestDeadMemberDelaysNobody(t *testing.T) {
@@ -323,27 +304,6 @@ func TestIndexesReachEveryMember(t *testing.T) {
 	f.Expect(cl.GetClient().List(t.Context(), found, client.InNamespace("default"), client.MatchingFields{nameIndex: "kube-root-ca.crt"})).To(Succeed())
 	f.Expect(f.provider.IndexField(t.Context(), &corev1.Pod{}, nameIndex, nil)).
 		To(MatchError(ContainSubstring("before the manager is started")))
-}
-
-func TestRemovingOneMemberLeavesTheOthersAlone(t *testing.T) {
-	const members, removed = 12, 4
-	secrets := map[string][]byte{}
-	for i := range members {
-		secrets[fmt.Sprintf("m%02d", i)] = admin(east)
-	}
-	f := newFleet(t, nil, secrets)
-	for name := range secrets {
-		f.awaitReason(name, kubeconfigsecret.ReasonConnected)
-	}
-	for i := range removed {
-		f.remove(fmt.Sprintf("m%02d", i))
-	}
-	f.Eventually(f.provider.Members).Should(HaveLen(members - removed))
-	for i := removed; i < members; i++ {
-		name := fmt.Sprintf("m%02d", i)
-		f.awaitReconciled(east, name)
-		f.Expect(f.made(name)).To(Equal(1), name)
-	}
 }
 
 // otherCertificate is east's address with a client certificate that west issued.

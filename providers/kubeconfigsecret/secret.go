@@ -18,6 +18,7 @@ package kubeconfigsecret
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -26,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -42,6 +44,17 @@ const (
 	NameSuffix = "-kubeconfig"
 	// Key holds the kubeconfig.
 	Key = "value"
+
+	// NamespacesAnnotation limits what is watched, and so what is written, to the namespaces of the
+	// member that it lists, separated by commas.
+	NamespacesAnnotation = "fleet.konveyor.io/namespaces"
+	// PausedAnnotation has a member watched and not written to. As with Cluster API's, any
+	// value but "false" pauses.
+	PausedAnnotation = "fleet.konveyor.io/paused"
+
+	// maxNamespaces is how many NamespacesAnnotation may list: each has its own watches and
+	// is asked for each right when the member is checked.
+	maxNamespaces = 32
 )
 
 // MemberName is the name of the cluster whose kubeconfig is in that namespace of the hub.
@@ -63,15 +76,53 @@ func selects(secret *corev1.Secret) bool {
 		secret.DeletionTimestamp.IsZero()
 }
 
-// credential is what a member's Secret says at one time.
+// credential is what a member's Secret says at one time of how to connect to it.
 type credential struct {
 	kubeconfig []byte
-	hash       [sha256.Size]byte
+	// namespaces are those to be watched, sorted; nil means all.
+	namespaces []string
+	// invalid is why NamespacesAnnotation cannot be used.
+	invalid error
+	// hash tells one content from another.
+	hash [sha256.Size]byte
 }
 
 func credentialOf(secret *corev1.Secret) credential {
-	kubeconfig := secret.Data[Key]
-	return credential{kubeconfig: kubeconfig, hash: sha256.Sum256(kubeconfig)}
+	c := credential{kubeconfig: secret.Data[Key]}
+	hash := sha256.Sum256(c.kubeconfig)
+	list, limited := secret.Annotations[NamespacesAnnotation]
+	if limited {
+		c.namespaces, c.invalid = parseNamespaces(list)
+		if c.invalid == nil { // so that spelling the same list otherwise reconnects nothing
+			list = strings.Join(c.namespaces, ",")
+		}
+		hash = sha256.Sum256(append(hash[:], list...))
+	}
+	c.hash = hash
+	return c
+}
+
+// parseNamespaces returns the namespaces of a list, sorted and each once. Errors do not
+// quote the list, which may hold anything.
+func parseNamespaces(list string) ([]string, error) {
+	namespaces := strings.Split(list, ",")
+	for i, namespace := range namespaces {
+		namespaces[i] = strings.TrimSpace(namespace)
+		if problems := validation.IsDNS1123Label(namespaces[i]); len(problems) > 0 {
+			return nil, fmt.Errorf("entry %d is no name of a namespace: list names separated by commas, or remove the annotation to watch all", i+1)
+		}
+	}
+	slices.Sort(namespaces)
+	namespaces = slices.Compact(namespaces)
+	if len(namespaces) > maxNamespaces {
+		return nil, fmt.Errorf("lists %d namespaces, of which %d are allowed: shorten it, or remove the annotation to watch all", len(namespaces), maxNamespaces)
+	}
+	return namespaces, nil
+}
+
+func pausedBy(secret *corev1.Secret) bool {
+	value, present := secret.Annotations[PausedAnnotation]
+	return present && value != "false"
 }
 
 // withdrawn says that the Secret holds no kubeconfig at all, as opposed to a bad one.

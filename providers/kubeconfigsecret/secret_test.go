@@ -17,6 +17,9 @@ limitations under the License.
 package kubeconfigsecret
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,6 +63,75 @@ func TestSelects(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			if got := selects(tc.secret); got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestCredentialOf(t *testing.T) {
+	limitedTo := func(list string) *corev1.Secret {
+		s := clusterSecret("east-kubeconfig", "east")
+		s.Annotations = map[string]string{NamespacesAnnotation: list}
+		return s
+	}
+	plain := clusterSecret("east-kubeconfig", "east")
+	noted := clusterSecret("east-kubeconfig", "east")
+	noted.Annotations = map[string]string{"note": "a", PausedAnnotation: "true"}
+	long := make([]string, maxNamespaces+1)
+	for i := range long {
+		long[i] = fmt.Sprintf("n%d", i)
+	}
+	tests := map[string]struct {
+		secret *corev1.Secret
+		want   []string
+		bad    string         // in the error
+		same   *corev1.Secret // nothing is reconnected between both
+		other  *corev1.Secret // something is
+	}{
+		"no annotation means all":       {secret: plain, same: noted, other: limitedTo("a")},
+		"a list":                        {secret: limitedTo("a,b"), want: []string{"a", "b"}, same: limitedTo(" b, a,b "), other: limitedTo("a")},
+		"an empty list is not all":      {secret: limitedTo(""), bad: "entry 1 is no name", other: plain},
+		"a name that is none":           {secret: limitedTo("a,B_,c"), bad: "entry 2 is no name", other: limitedTo("a,c")},
+		"a trailing comma":              {secret: limitedTo("a,"), bad: "entry 2 is no name", other: limitedTo("a")},
+		"another mistake is a change":   {secret: limitedTo("a,"), bad: "entry 2 is no name", other: limitedTo("b,")},
+		"more than can be watched each": {secret: limitedTo(strings.Join(long, ",")), bad: "lists 33 namespaces", other: plain},
+		"as many as can be":             {secret: limitedTo(strings.Join(long[:maxNamespaces], ",")), want: slices.Sorted(slices.Values(long[:maxNamespaces])), other: plain},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := credentialOf(tc.secret)
+			if diff := cmp.Diff(tc.want, got.namespaces); diff != "" {
+				t.Errorf("namespaces (-want +got):\n%s", diff)
+			}
+			if (got.invalid != nil) != (tc.bad != "") || (tc.bad != "" && !strings.Contains(got.invalid.Error(), tc.bad)) {
+				t.Errorf("error %v, want %q", got.invalid, tc.bad)
+			}
+			if tc.same != nil && credentialOf(tc.same).hash != got.hash {
+				t.Error("counts as a change")
+			}
+			if credentialOf(tc.other).hash == got.hash {
+				t.Error("counts as no change")
+			}
+		})
+	}
+}
+
+func TestPausedBy(t *testing.T) {
+	tests := map[string]struct {
+		annotations map[string]string
+		want        bool
+	}{
+		"by default":             {nil, false},
+		"true":                   {map[string]string{PausedAnnotation: "true"}, true},
+		"false":                  {map[string]string{PausedAnnotation: "false"}, false},
+		"what is neither pauses": {map[string]string{PausedAnnotation: ""}, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			secret := clusterSecret("east-kubeconfig", "east")
+			secret.Annotations = tc.annotations
+			if got := pausedBy(secret); got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})

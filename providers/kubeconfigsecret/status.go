@@ -17,7 +17,6 @@ limitations under the License.
 package kubeconfigsecret
 
 import (
-	"maps"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,7 +40,8 @@ type Member struct {
 	// Name is "<namespace>/<cluster>".
 	Name               multicluster.ClusterName
 	Namespace, Cluster string
-	// SecretName and SecretUID name the Secret that makes it a member; Labels are that Secret's.
+	// SecretName and SecretUID name the Secret that makes it a member; Labels are that
+	// Secret's, and must not be changed.
 	SecretName string
 	SecretUID  types.UID
 	Labels     map[string]string
@@ -53,11 +53,11 @@ type Member struct {
 	LastContactTime metav1.Time
 	// KubernetesVersion and Endpoint are of the connection in use, or last in use.
 	KubernetesVersion, Endpoint string
-}
-
-func (m Member) clone() Member {
-	m.Labels = maps.Clone(m.Labels)
-	return m
+	// Paused says that PausedAnnotation asks not to write to the member.
+	Paused bool
+	// ClockOffset is how far the member's clock is ahead of the hub's, right to 2 s; 0 when
+	// they agree to 1 s, or when it is not known. Offsets of more than a day are not believed.
+	ClockOffset time.Duration
 }
 
 // observation is what a member's condition is computed from.
@@ -75,7 +75,7 @@ type observation struct {
 }
 
 // condition computes Connected, without its transition time.
-func (o observation) condition() metav1.Condition {
+func (o observation) condition(paused bool) metav1.Condition {
 	c := metav1.Condition{Type: ConditionConnected}
 	switch {
 	case o.failure != nil:
@@ -84,7 +84,7 @@ func (o observation) condition() metav1.Condition {
 			c.Status = metav1.ConditionFalse
 		}
 		if o.refusal != nil && !o.sameKubeconfig {
-			c.Message += ". The Secret's present kubeconfig does not work either: " + o.refusal.message
+			c.Message += ". What the Secret says now does not work either: " + o.refusal.message
 		}
 	case !o.engaged:
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, ReasonConnecting, "Being connected for the first time"
@@ -93,11 +93,15 @@ func (o observation) condition() metav1.Condition {
 		c.Message = "The member is watched, but not what it has come to serve since, as connecting anew fails: " + o.refusal.message
 	case o.refusal != nil:
 		c.Status, c.Reason = metav1.ConditionTrue, ReasonRotationRefused
-		c.Message = "The former kubeconfig stays in use; the Secret's present one does not work: " + o.refusal.message
+		c.Message = "The former kubeconfig stays in use; what the Secret says now does not work: " + o.refusal.message
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonConnected, "The member is watched"
 	}
-	c.Message = printable(c.Message, maxMessage)
+	suffix := ""
+	if paused {
+		suffix = "; writes are paused by the annotation " + PausedAnnotation
+	}
+	c.Message = printable(c.Message, maxMessage-len(suffix)) + suffix
 	return c
 }
 

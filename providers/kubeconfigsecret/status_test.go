@@ -101,23 +101,28 @@ func TestCondition(t *testing.T) {
 	lost := unreachable("Gone")
 	tests := map[string]struct {
 		observed observation
+		paused   bool
 		status   metav1.ConditionStatus
 		reason   string
 		message  string
 	}{
-		"not tried yet":         {observation{}, metav1.ConditionUnknown, ReasonConnecting, "first time"},
-		"engaged":               {observation{engaged: true}, metav1.ConditionTrue, ReasonConnected, "watched"},
-		"never reached":         {observation{failure: lost}, metav1.ConditionUnknown, ReasonUnreachable, "Gone"},
-		"a right is missing":    {observation{failure: forbidden}, metav1.ConditionFalse, ReasonForbidden, "No right"},
-		"lost while engaged":    {observation{engaged: true, failure: lost}, metav1.ConditionUnknown, ReasonUnreachable, "Gone"},
-		"rotation refused":      {observation{engaged: true, refusal: forbidden}, metav1.ConditionTrue, ReasonRotationRefused, "No right"},
-		"reconnect refused":     {observation{engaged: true, refusal: forbidden, sameKubeconfig: true}, metav1.ConditionTrue, ReasonReconnectRefused, "No right"},
-		"refused and then lost": {observation{engaged: true, refusal: forbidden, failure: lost}, metav1.ConditionUnknown, ReasonUnreachable, "No right"},
-		"a message without end": {observation{failure: unreachable(strings.Repeat("x", 5000))}, metav1.ConditionUnknown, ReasonUnreachable, "..."},
+		"not tried yet":         {observation{}, false, metav1.ConditionUnknown, ReasonConnecting, "first time"},
+		"engaged":               {observation{engaged: true}, false, metav1.ConditionTrue, ReasonConnected, "watched"},
+		"never reached":         {observation{failure: lost}, false, metav1.ConditionUnknown, ReasonUnreachable, "Gone"},
+		"a right is missing":    {observation{failure: forbidden}, false, metav1.ConditionFalse, ReasonForbidden, "No right"},
+		"lost while engaged":    {observation{engaged: true, failure: lost}, false, metav1.ConditionUnknown, ReasonUnreachable, "Gone"},
+		"rotation refused":      {observation{engaged: true, refusal: forbidden}, false, metav1.ConditionTrue, ReasonRotationRefused, "No right"},
+		"reconnect refused":     {observation{engaged: true, refusal: forbidden, sameKubeconfig: true}, false, metav1.ConditionTrue, ReasonReconnectRefused, "No right"},
+		"refused and then lost": {observation{engaged: true, refusal: forbidden, failure: lost}, false, metav1.ConditionUnknown, ReasonUnreachable, "No right"},
+		"paused":                {observation{engaged: true}, true, metav1.ConditionTrue, ReasonConnected, "The member is watched; writes are paused by the annotation fleet.konveyor.io/paused"},
+		"paused, with a message without end": {
+			observation{failure: unreachable(strings.Repeat("x", 5000))}, true, metav1.ConditionUnknown, ReasonUnreachable, "...; writes are paused",
+		},
+		"a message without end": {observation{failure: unreachable(strings.Repeat("x", 5000))}, false, metav1.ConditionUnknown, ReasonUnreachable, "..."},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := tc.observed.condition()
+			got := tc.observed.condition(tc.paused)
 			if got.Status != tc.status || got.Reason != tc.reason || !strings.Contains(got.Message, tc.message) {
 				t.Errorf("got %+v", got)
 			}

@@ -106,16 +106,26 @@ type fleet struct {
 
 	mu       sync.Mutex
 	clusters map[multicluster.ClusterName]int // made by NewCluster
+	// engaged are the contexts given to Engage, the latest of each member.
+	engaged map[multicluster.ClusterName]context.Context
+	engages int
 }
 
 // newFleet starts a manager with a controller of ConfigMaps, and stops it when the test
 // ends. The Secrets given exist before it starts.
 func newFleet(t *testing.T, change func(*kubeconfigsecret.Options), secrets map[string][]byte) *fleet {
 	t.Helper()
+	return newFleetWith(t, (*fleet).addController, change, secrets)
+}
+
+// newFleetWith is newFleet with controllers of the test's own.
+func newFleetWith(t *testing.T, controllers func(*fleet), change func(*kubeconfigsecret.Options), secrets map[string][]byte) *fleet {
+	t.Helper()
 	leaks := goleak.IgnoreCurrent()
 	f := &fleet{
 		WithT: harness.NewGomega(t), t: t, namespace: newNamespace(t), ended: make(chan error, 1),
 		seen: &record{}, clusters: map[multicluster.ClusterName]int{},
+		engaged: map[multicluster.ClusterName]context.Context{},
 	}
 	for name, kubeconfig := range secrets {
 		f.put(name, kubeconfig)
@@ -138,14 +148,14 @@ func newFleet(t *testing.T, change func(*kubeconfigsecret.Options), secrets map[
 		change(&options)
 	}
 	f.provider = kubeconfigsecret.New(options)
-	f.start(leaks, options.Namespaces)
+	f.start(leaks, options.Namespaces, controllers)
 	return f
 }
 
 // nameIndex is added to every member.
 const nameIndex = "name"
 
-func (f *fleet) start(leaks goleak.Option, namespaces []string) {
+func (f *fleet) start(leaks goleak.Option, namespaces []string, controllers func(*fleet)) {
 	f.t.Helper()
 	secrets, byObject := kubeconfigsecret.HubCacheByObject(namespaces...)
 	var err error
@@ -157,13 +167,8 @@ func (f *fleet) start(leaks goleak.Option, namespaces []string) {
 	})
 	f.Expect(err).NotTo(gomega.HaveOccurred())
 	f.Expect(f.provider.SetupWithManager(f.manager.GetLocalManager())).To(gomega.Succeed())
-	f.Expect(mcbuilder.ControllerManagedBy(f.manager).Named("configmaps").For(&corev1.ConfigMap{}).
-		WithOptions(controller.TypedOptions[mcreconcile.Request]{SkipNameValidation: new(true), CacheSyncTimeout: 2 * time.Second}).
-		Complete(mcreconcile.Func(f.reconcile))).To(gomega.Succeed())
-
-	f.Expect(f.manager.GetFieldIndexer().IndexField(f.t.Context(), &corev1.ConfigMap{}, nameIndex, func(o client.Object) []string {
-		return []string{o.GetName()}
-	})).To(gomega.Succeed())
+	f.Expect(f.manager.Add(engagements{f})).To(gomega.Succeed())
+	controllers(f)
 
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { f.ended <- f.manager.Start(ctx) }()
@@ -177,6 +182,42 @@ func (f *fleet) start(leaks goleak.Option, namespaces []string) {
 			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
 		)).To(gomega.Succeed())
 	})
+}
+
+func (f *fleet) addController() {
+	f.t.Helper()
+	f.Expect(mcbuilder.ControllerManagedBy(f.manager).Named("configmaps").For(&corev1.ConfigMap{}).
+		WithOptions(controller.TypedOptions[mcreconcile.Request]{SkipNameValidation: new(true), CacheSyncTimeout: 2 * time.Second}).
+		Complete(mcreconcile.Func(f.reconcile))).To(gomega.Succeed())
+
+	f.Expect(f.manager.GetFieldIndexer().IndexField(f.t.Context(), &corev1.ConfigMap{}, nameIndex, func(o client.Object) []string {
+		return []string{o.GetName()}
+	})).To(gomega.Succeed())
+}
+
+// engagements notes what the manager engages.
+type engagements struct{ *fleet }
+
+// Start waits until ctx is done.
+func (engagements) Start(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Engage notes the context.
+func (e engagements) Engage(ctx context.Context, name multicluster.ClusterName, _ cluster.Cluster) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.engaged[name] = ctx //nolint:fatcontext // it is kept to be asked, nothing is derived from it
+	e.engages++
+	return nil
+}
+
+// engagedBy is the context with which a member was engaged last.
+func (f *fleet) engagedBy(name string) context.Context {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.engaged[f.name(name)]
 }
 
 func (f *fleet) newCluster(ctx context.Context, conn *kubeconfigsecret.Connection) (cluster.Cluster, error) {
