@@ -36,7 +36,7 @@ demo: kube-binaries kwok agent-sandbox ## Show it at work: a hub, three members,
 	@echo ">> building fleet-manager and the demo (minutes the first time, seconds later)"
 	@go build ./cmd/fleet-manager ./test/demo
 	@go build -o $(BIN)/demo ./test/demo
-	@$(BIN)/demo $(if $(ONESHOT),--oneshot)
+	@$(BIN)/demo $(if $(filter-out 0,$(ONESHOT)),--oneshot)
 
 ##@ Tools (built from Go modules into bin/)
 

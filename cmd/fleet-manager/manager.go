@@ -24,6 +24,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
@@ -86,6 +87,7 @@ func newManager(hub *rest.Config, o *options) (mcmanager.Manager, error) {
 	if err := agentrun.SetupWithManager(mgr, agentrun.Options{
 		Policy:                  o.policy(),
 		MaxConcurrentReconciles: o.maxConcurrentReconciles,
+		Member:                  memberState(provider),
 	}); err != nil {
 		return nil, fmt.Errorf("setting up the AgentRun controller: %w", err)
 	}
@@ -128,6 +130,19 @@ func forgetGone(provider *kubeconfigsecret.Provider) func(multicluster.ClusterNa
 	return func(name multicluster.ClusterName) {
 		if _, known := provider.Lookup(name); !known {
 			agentrun.ForgetMember(name)
+		}
+	}
+}
+
+// memberState tells the reconciler what the provider knows of a member.
+func memberState(provider *kubeconfigsecret.Provider) func(multicluster.ClusterName) agentrun.MemberState {
+	return func(name multicluster.ClusterName) agentrun.MemberState {
+		m, known := provider.Lookup(name)
+		return agentrun.MemberState{
+			Paused: m.Paused,
+			// A member is engaged a moment before it is said to be connected.
+			Lost:        known && m.Connected.Status != metav1.ConditionTrue && m.Connected.Reason != kubeconfigsecret.ReasonConnecting,
+			ClockOffset: m.ClockOffset,
 		}
 	}
 }

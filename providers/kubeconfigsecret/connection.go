@@ -64,6 +64,8 @@ type Connection struct {
 	found findings
 	// outdated says that the member serves other optional resources by now. Guarded by member.mu.
 	outdated bool
+	// stale says that the member was lost and is back. Guarded by member.mu.
+	stale bool
 
 	// checksPatience and patience keep requests back, those of check and all others.
 	checksPatience, patience *patient

@@ -47,15 +47,16 @@ func (h *health) observe(failed bool, at time.Time) (lost bool) {
 
 // watchHealth probes the connection in use until it is closed. A probe is cheap until an
 // informer has met an error; then all checks are made until they pass again, since
-// /version still answers when a right or a CRD was taken away. Of a member that answers,
-// the optional resources are asked for again now and then.
+// /version still answers when a right or a CRD was taken away. A member that answers is
+// looked at now and then in any case: a right to write is missed by no informer.
 func (m *member) watchHealth(conn *Connection) {
 	o := m.provider.opts
 	h := health{threshold: o.FailureThreshold}
-	thorough := false
+	thorough, cut := false, false
 	look := nextLook(o)
 	for m.awaitProbe(conn) {
-		thorough = conn.watchError() != nil || thorough
+		cut = conn.watchError() != nil || cut
+		thorough = cut || thorough
 		version, err := probe(conn, o, thorough)
 		if conn.ctx.Err() != nil {
 			return
@@ -65,17 +66,33 @@ func (m *member) watchHealth(conn *Connection) {
 		}
 		now := o.Clock.Now()
 		thorough = thorough && err != nil
+		back := h.failures >= h.threshold && err == nil
 		lost := h.observe(err != nil, now)
 		switch {
 		case err == nil:
 			m.answered(conn, version, now)
+			if back && cut {
+				m.renewWatches(conn)
+			}
+			cut = false
 			if !now.Before(look) {
-				m.look(conn)
+				thorough = m.look(conn)
 				look = nextLook(o)
 			}
 		case lost:
 			m.lost(conn, classify(err), h.since)
 		}
+	}
+}
+
+// renewWatches has a member connected anew that was lost and is back: its informers wait
+// out a back-off of their own, up to half a minute, and miss what happens meanwhile.
+func (m *member) renewWatches(conn *Connection) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inUse == conn {
+		conn.stale = true
+		m.tryAgain()
 	}
 }
 
@@ -115,15 +132,21 @@ func nextLook(o Options) time.Time {
 	return o.Clock.Now().Add(delay(1, o.MendInterval, o.MendInterval, rand.Float64())) //nolint:gosec // jitter
 }
 
-// look asks for the optional resources and has the member connected anew when they are
-// others than the connection in use knows. An answer that fails changes nothing.
-func (m *member) look(conn *Connection) {
+// look asks whether all that is needed is still there, and says true when it is not: then
+// the next probes find out whether it stays so. It asks for the optional resources, too,
+// and has the member connected anew when they are others than the connection in use
+// knows. An answer that fails changes nothing.
+func (m *member) look(conn *Connection) (missing bool) {
 	ctx, cancel := context.WithTimeout(conn.ctx, m.provider.opts.ProbeTimeout)
 	defer cancel()
-	serves, err := conn.check.optional(ctx)
-	if err != nil {
-		return
+	found, err := conn.check.served(ctx)
+	if err == nil {
+		err = conn.check.allowed(ctx, found.serves.Intersection(conn.found.serves))
 	}
+	if err != nil {
+		return classify(err).mendable()
+	}
+	serves := found.serves
 	m.mu.Lock()
 	outdated := !serves.Equal(conn.found.serves)
 	changed := m.inUse == conn && conn.outdated != outdated
@@ -135,6 +158,7 @@ func (m *member) look(conn *Connection) {
 	if changed {
 		m.log.Info("Optional resources of a member changed", "before", names(conn.found.serves), "now", names(serves))
 	}
+	return false
 }
 
 func names(resources resourceSet) []string {

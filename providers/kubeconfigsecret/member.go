@@ -168,7 +168,7 @@ func (m *member) pursue(want desire) *failure {
 func (m *member) uses(want desire) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.inUse != nil && m.inUse.credential.hash == want.hash && !m.inUse.outdated
+	return m.inUse != nil && m.inUse.credential.hash == want.hash && !m.inUse.outdated && !m.inUse.stale
 }
 
 // keep waits while the connection in use is the desired one and runs, or until it is to be looked at anew.

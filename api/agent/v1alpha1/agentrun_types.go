@@ -127,7 +127,7 @@ type AgentRunSpec struct {
 
 	// ttlSecondsAfterFinished is how long, in seconds from its completion, a
 	// finished run is kept before it may be deleted; 0 means it may be deleted at
-	// once. When absent, the manager's default applies.
+	// once. Nothing acts on it yet.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
@@ -149,7 +149,8 @@ type AgentRunStatus struct {
 	// +optional
 	SandboxName string `json:"sandboxName,omitempty"`
 
-	// startTime is when the run's pod was first seen Running.
+	// startTime is when the first container of the run's pod began, or when the pod was
+	// first seen Running where kubelet does not say.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 
