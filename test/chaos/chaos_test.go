@@ -53,14 +53,16 @@ func TestChaos(t *testing.T) {
 	g.Expect(f.chaos(t.Context())).To(Succeed())
 	calm := time.Now()
 	t.Logf("faults injected: %s", f.report())
+	// Deferred, so that a fleet that does not come to rest is explained as well.
+	defer func() {
+		stopRecording()
+		f.checkHistory(t)
+		t.Logf("took %s", time.Since(begun).Round(time.Second))
+	}()
 
 	g.Eventually(f.settled).WithContext(t.Context()).WithTimeout(settleTimeout).WithPolling(lookInterval).Should(Succeed())
 	t.Logf("at rest %s after the last fault", time.Since(calm).Round(time.Second))
 	g.Consistently(f.settled).WithContext(t.Context()).WithPolling(lookInterval).Should(Succeed())
-
-	stopRecording()
-	f.checkHistory(t)
-	t.Logf("took %s", time.Since(begun).Round(time.Second))
 }
 
 // chaos runs the plan to its end; what it disturbs is healed when it returns.
