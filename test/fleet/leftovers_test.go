@@ -156,7 +156,7 @@ func (c *credentials) pem(what string, data []byte) {
 	c.add(what, lines[len(lines)/2])
 	encoded := base64.StdEncoding.EncodeToString(data)
 	c.add(what+" in base64", encoded[len(encoded)/2:][:40])
-	c.add(what+" in Go's words", strings.Trim(fmt.Sprint(block.Bytes[len(block.Bytes)/2:][:16]), "[]"))
+	c.add(what+" in Go's words", strings.Trim(fmt.Sprintf("%d", block.Bytes[len(block.Bytes)/2:][:16]), "[]"))
 }
 
 func (f *fleet) put(name string, kubeconfig []byte) {
