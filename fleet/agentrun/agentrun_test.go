@@ -34,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -77,7 +78,13 @@ func (e *engaged) GetClient() client.Client {
 func engage(t *testing.T, options ...harness.Option) *engaged {
 	t.Helper()
 	cp := harness.NewMember(t, "member", options...)
-	cl, err := NewCluster(t.Context(), cp.Config, served(t, cp))
+	return engageAs(t, cp, cp.Config)
+}
+
+// engageAs engages a member that runs already, as whoever has the config.
+func engageAs(t *testing.T, cp *harness.ControlPlane, config *rest.Config, options ...cluster.Option) *engaged {
+	t.Helper()
+	cl, err := NewCluster(t.Context(), config, served(t, cp), options...)
 	if err != nil {
 		t.Fatal(err)
 	}

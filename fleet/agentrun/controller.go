@@ -66,8 +66,7 @@ func (o *Options) setDefaults() {
 func SetupWithManager(mgr mcmanager.Manager, opts Options) error {
 	opts.setDefaults()
 	r := &Reconciler{clusters: mgr, member: opts.Member, policy: opts.Policy, clock: opts.Clock, seen: newFirstSeen()}
-	limiter := workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request]()
-	queue := newFairQueue(controllerName, limiter, (opts.MaxConcurrentReconciles+3)/4)
+	queue := newFairQueue(controllerName, newLimiter(), (opts.MaxConcurrentReconciles+3)/4)
 	// A controller-runtime controller without sources: multicluster-runtime's own leaves
 	// a goroutine behind for each source of each member that was ever engaged, puts all
 	// members into one queue, and does not tell an initial list from what happens now.
@@ -85,6 +84,17 @@ func SetupWithManager(mgr mcmanager.Manager, opts Options) error {
 		return err
 	}
 	return mgr.Add(&engager{TypedController: c, queue: queue, seen: r.seen, clock: opts.Clock})
+}
+
+// maxBackoff is how long a run may wait after a member has returned: nothing but the next
+// try tells that a write which failed before would be taken now.
+const maxBackoff = 30 * time.Second
+
+// newLimiter has each run back off on its own. controller-runtime's default waits up to 17
+// minutes, and lets all members together try again ten times a second, so that one that is
+// away with many runs would hold up the others' next tries.
+func newLimiter() workqueue.TypedRateLimiter[mcreconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](5*time.Millisecond, maxBackoff)
 }
 
 // logConstructor gives each reconcile a logger that names the member and the run.

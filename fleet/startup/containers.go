@@ -94,6 +94,7 @@ func (c container) title() string {
 // describe names the container and the image that is meant.
 func (c container) describe() string {
 	image, volume := c.image()
+	image = clean(image) // the API server bounds neither its length nor what is in it
 	if volume != "" {
 		return fmt.Sprintf("%s, volume %q with image %q", c.title(), volume, image)
 	}

@@ -39,6 +39,7 @@ type Proxy struct {
 	target   string
 	open     chan struct{} // closed while data may pass
 	links    map[*link]struct{}
+	delay    time.Duration // of each piece of data
 	accepted int
 	closed   bool
 
@@ -100,6 +101,14 @@ func (p *Proxy) Resume() {
 	if p.paused() {
 		close(p.open)
 	}
+}
+
+// Slow makes a slow link of the proxy: each piece of data that passes from now on is
+// late by the delay. 0 ends it.
+func (p *Proxy) Slow(delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = delay
 }
 
 // paused needs the lock.
@@ -252,13 +261,33 @@ func (p *Proxy) pass(l *link, to, from net.Conn) {
 	}
 }
 
-// awaitOpen blocks while the proxy is paused.
+// awaitOpen blocks for the delay of a slow link, and then while the proxy is paused.
 func (p *Proxy) awaitOpen(l *link) error {
+	if err := p.lag(l); err != nil {
+		return err
+	}
 	p.mu.Lock()
 	open := p.open
 	p.mu.Unlock()
 	select {
 	case <-open:
+		return nil
+	case <-l.cut:
+		return io.ErrClosedPipe
+	}
+}
+
+func (p *Proxy) lag(l *link) error {
+	p.mu.Lock()
+	delay := p.delay
+	p.mu.Unlock()
+	if delay == 0 {
+		return nil
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
 		return nil
 	case <-l.cut:
 		return io.ErrClosedPipe

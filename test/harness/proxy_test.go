@@ -80,6 +80,24 @@ func TestProxyResetsWithRST(t *testing.T) {
 	g.Expect(err).To(gomega.MatchError(syscall.ECONNRESET))
 }
 
+func TestProxyIsSlow(t *testing.T) {
+	g := NewGomega(t)
+	const delay = 200 * time.Millisecond
+	proxy, conn := proxyToEcho(t)
+	proxy.Slow(delay)
+	begun := time.Now()
+	g.Expect(echo(conn, "a")).To(gomega.Equal("a"))
+	g.Expect(time.Since(begun)).To(gomega.BeNumerically(">=", 2*delay), "there and back")
+
+	proxy.Slow(time.Hour)
+	_, err := conn.Write([]byte("b"))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	proxy.Reset()
+	g.Expect(conn.SetReadDeadline(time.Now().Add(EventuallyTimeout))).To(gomega.Succeed())
+	_, err = conn.Read(make([]byte, 1))
+	g.Expect(err).To(gomega.MatchError(syscall.ECONNRESET), "a slow link is cut at once")
+}
+
 func TestProxyGoesToItsNewTarget(t *testing.T) {
 	g := NewGomega(t)
 	proxy, _ := proxyToEcho(t)
@@ -91,6 +109,7 @@ func TestProxyLeavesNoGoroutine(t *testing.T) {
 	cases := map[string]func(*Proxy){
 		"while data pass":         func(*Proxy) {},
 		"while it is paused":      func(p *Proxy) { p.Pause() },
+		"while it is slow":        func(p *Proxy) { p.Slow(time.Hour) },
 		"while it refuses":        func(p *Proxy) { p.Refuse() },
 		"after it was reset":      func(p *Proxy) { p.Reset() },
 		"when it is closed again": func(p *Proxy) { p.Close() },
