@@ -43,6 +43,9 @@ const (
 // TestEngagingLeavesNothingBehind engages one member again and again. Engagements end
 // before, while and after the initial list is delivered.
 func TestEngagingLeavesNothingBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long")
+	}
 	crd, err := harness.SandboxCRDPath(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,9 @@ import (
 // measured beside that with as many as CI bears: in a plain cache they are 19 KiB each,
 // in one that only strips them 3.6 KiB.
 func TestUnrelatedPodsCostNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long")
+	}
 	const pods, allowed = 3000, 256 << 10 // bytes in all, 87 for each
 	crd, err := harness.SandboxCRDPath(t.Context())
 	if err != nil {

@@ -259,7 +259,11 @@ func TestDecide(t *testing.T) {
 		},
 		"an evicted pod says Evicted, kubelet's word on the pod": {
 			pod: newPod(phase(corev1.PodFailed), podReason("Evicted", "The node was low on resource: memory."), podCond(corev1.DisruptionTarget, "True", "TerminationByKubelet", "", 9), ended("main", "Error", 137, 5, 10)), now: 11,
-			want: outcome{Phase: isFailed, Reason: "Evicted", Failed: true, Start: atPtr(5), End: atPtr(10), Duration: ptr.To[int64](5), Message: "the pod was disrupted"},
+			want: outcome{Phase: isFailed, Reason: "Evicted", Failed: true, Start: atPtr(5), End: atPtr(10), Duration: ptr.To[int64](5), Message: "The node was low on resource: memory."},
+		},
+		"a pod that was refused and is deleted for it keeps kubelet's words": {
+			pod: newPod(phase(corev1.PodFailed), podReason("OutOfcpu", "Node didn't have enough resource: cpu"), deleted(2)), now: 3,
+			want: outcome{Phase: isFailed, Reason: "OutOfcpu", Failed: true, End: atPtr(3), Duration: ptr.To[int64](3), Message: "Node didn't have enough resource: cpu"},
 		},
 		"a pod lost with its node is failed by pod GC, its containers still said to run": {
 			pod: newPod(phase(corev1.PodFailed), podCond(corev1.DisruptionTarget, "True", "DeletionByPodGC", "node not found", 50), runs("main", 5)), now: 51,

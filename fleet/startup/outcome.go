@@ -131,7 +131,7 @@ func firstFailed(pod *corev1.Pod) *container {
 func disruption(in Input) (reason, message string, ok bool) {
 	pod := in.Pod
 	if c := podCondition(pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue && !endedBefore(pod, c.LastTransitionTime.Time) {
-		return orDefault(pod.Status.Reason, c.Reason), clean(orDefault(c.Message, "the pod was disrupted")), true
+		return orDefault(pod.Status.Reason, c.Reason), clean(orDefault(pod.Status.Message, orDefault(c.Message, "the pod was disrupted"))), true
 	}
 	if pod.DeletionTimestamp == nil || endedBefore(pod, deletionRequested(pod)) {
 		return "", "", false
@@ -139,7 +139,7 @@ func disruption(in Input) (reason, message string, ok bool) {
 	if c := condition(in.Sandbox, sandboxReady); c != nil && c.Reason == sandboxReasonExpired {
 		return c.Reason, clean(orDefault(c.Message, "the sandbox expired")), true
 	}
-	return orDefault(pod.Status.Reason, ReasonDeleted), "the pod was deleted before its containers ended", true
+	return orDefault(pod.Status.Reason, ReasonDeleted), clean(orDefault(pod.Status.Message, "the pod was deleted before its containers ended")), true
 }
 
 // deletionRequested is when somebody asked for the deletion; deletionTimestamp is

@@ -195,6 +195,9 @@ const (
 )
 
 func TestEngagingLeavesNothingBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long")
+	}
 	const members, rounds = 10, 50 // of two engagements each
 	f := newFleetWith(t, func(*fleet) {}, func(o *kubeconfigsecret.Options) { o.RotationOverlap = time.Millisecond }, nil)
 	f.cycle(members, 1)

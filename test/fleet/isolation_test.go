@@ -89,6 +89,9 @@ func TestAHungMemberHoldsUpNobody(t *testing.T) {
 
 // TestABusyMemberHoldsUpNobody: a member joins with a thousand runs that are about to fail.
 func TestABusyMemberHoldsUpNobody(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long")
+	}
 	f := newFleet(t, "busy", "well")
 	busy, well := f.members["busy"], f.members["well"]
 	const runs, makers = 1000, 8
