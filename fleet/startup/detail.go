@@ -172,10 +172,15 @@ func textOf(message string) string {
 	return ": " + message
 }
 
-// clean makes foreign text fit for a status: one line, no control characters,
-// bounded.
+// clean makes foreign text fit for a status: one line, no control or formatting
+// characters (such as those that turn the direction of text), bounded.
 func clean(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Cf, r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
 	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
 	if runes := []rune(text); len(runes) > maxText {
 		return string(runes[:maxText-1]) + "…"
