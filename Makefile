@@ -90,8 +90,8 @@ lint: golangci-lint ## Run golangci-lint
 	$(BIN)/golangci-lint run ./...
 
 .PHONY: race
-race: kube-binaries agent-sandbox kustomize ## Run the tests with the race detector, but for the longest (needs a C compiler)
-	go test -race -short -timeout 30m ./...
+race: kube-binaries agent-sandbox ## Run what is concurrent with the race detector, but for the longest (needs a C compiler)
+	go test -race -short -timeout 30m ./api/... ./cmd/fleet-manager/... ./fleet/... ./providers/... ./test/chaos/...
 
 .PHONY: cover
 cover: ## Hold the pure packages to 95% statement coverage

@@ -188,7 +188,8 @@ func TestRightsToOptionalResources(t *testing.T) {
 	f.awaitReason("never", kubeconfigsecret.ReasonReconnectRefused)
 	f.uninstall(east, crd)
 	f.awaitReason("never", kubeconfigsecret.ReasonConnected)
-	f.Expect(f.made("never")).To(Equal(1))
+	// A try that comes between the CRD's end and its being noticed succeeds, and that is all.
+	f.Expect(f.made("never")).To(BeNumerically("<=", 2))
 	f.awaitReason("full", kubeconfigsecret.ReasonConnected)
 	f.Eventually(f.versions("full")).Should(BeEmpty())
 	f.awaitReconciled(east, "full")
