@@ -96,8 +96,8 @@ func PodOf(ctx context.Context, cl cluster.Cluster, run *agentv1alpha1.AgentRun)
 	return o.pod
 }
 
-// sandboxOf returns the run's Sandbox: the one its status names, the one it controls,
-// or the one that made a pod with the run's label. A Sandbox that another run controls
+// sandboxOf returns the run's Sandbox: the one it controls, the one its status names, or
+// the one that made a pod with the run's label. A Sandbox that another run controls
 // is never it: that run had the same name and is gone.
 func (m *memberCache) sandboxOf(ctx context.Context, run *agentv1alpha1.AgentRun, labelled []*corev1.Pod) (*unstructured.Unstructured, error) {
 	if m.sandbox == nil {

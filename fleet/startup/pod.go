@@ -34,16 +34,14 @@ import (
 // a Sandbox makes a new pod when its pod is deleted. sandboxUID is empty when the
 // run has no Sandbox.
 func PodOf(run *agentv1alpha1.AgentRun, sandboxUID types.UID, candidates []*corev1.Pod) *corev1.Pod {
-	mine := slices.DeleteFunc(slices.Clone(candidates), func(pod *corev1.Pod) bool {
-		return !belongs(run, sandboxUID, pod)
-	})
+	mine := keep(candidates, func(pod *corev1.Pod) bool { return controlled(run, sandboxUID, pod) })
+	if len(mine) == 0 && sandboxUID == "" {
+		mine = keep(candidates, func(pod *corev1.Pod) bool { return labelledOnly(run, pod) })
+	}
 	if len(mine) == 0 {
 		return nil
 	}
 	return slices.MaxFunc(mine, func(a, b *corev1.Pod) int {
-		if byOwner := boolToInt(controls(run, a)) - boolToInt(controls(run, b)); sandboxUID == "" && byOwner != 0 {
-			return byOwner
-		}
 		if byAge := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); byAge != 0 {
 			return byAge
 		}
@@ -52,24 +50,23 @@ func PodOf(run *agentv1alpha1.AgentRun, sandboxUID types.UID, candidates []*core
 	})
 }
 
-func belongs(run *agentv1alpha1.AgentRun, sandboxUID types.UID, pod *corev1.Pod) bool {
-	owner := metav1.GetControllerOf(pod)
-	switch {
-	case owner != nil && (owner.UID == run.UID || (sandboxUID != "" && owner.UID == sandboxUID)):
-		return true
-	case sandboxUID != "":
-		return false
-	case owner != nil && (owner.Kind == "AgentRun" || owner.Kind == "Sandbox"):
-		// Of another run, or of a Sandbox that is not (or no longer) this run's.
-		return false
-	default:
-		return pod.Labels[agentv1alpha1.AgentRunLabel] == run.Name && !pod.CreationTimestamp.Before(&run.CreationTimestamp)
-	}
+func keep(pods []*corev1.Pod, wanted func(*corev1.Pod) bool) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return !wanted(pod) })
 }
 
-func controls(run *agentv1alpha1.AgentRun, pod *corev1.Pod) bool {
+// controlled says whether the run or its Sandbox controls the pod.
+func controlled(run *agentv1alpha1.AgentRun, sandboxUID types.UID, pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
-	return owner != nil && owner.UID == run.UID
+	return owner != nil && (owner.UID == run.UID || (sandboxUID != "" && owner.UID == sandboxUID))
+}
+
+// labelledOnly says whether the pod has the run's label, is not older than the run, and is
+// not controlled by another run, or by a Sandbox that is not (or no longer) this run's.
+func labelledOnly(run *agentv1alpha1.AgentRun, pod *corev1.Pod) bool {
+	if owner := metav1.GetControllerOf(pod); owner != nil && (owner.Kind == "AgentRun" || owner.Kind == "Sandbox") {
+		return false
+	}
+	return pod.Labels[agentv1alpha1.AgentRunLabel] == run.Name && !pod.CreationTimestamp.Before(&run.CreationTimestamp)
 }
 
 func boolToInt(b bool) int {
