@@ -28,12 +28,18 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
+	"github.com/konveyor/agentrun-fleet/fleet/ttl"
 )
 
 // Options configure the controller.
 type Options struct {
 	// Policy says what fails a run, and when.
 	Policy startup.Policy
+	// TTL says how long finished runs are kept whose spec does not say.
+	TTL ttl.Policy
+	// Ledger knows which failures are recorded. Without one no run is marked as recorded,
+	// so that failed runs are never deleted.
+	Ledger Ledger
 	// MaxConcurrentReconciles is how many runs are worked on at a time, over all
 	// members. A member has at most a quarter of them, rounded up. Default 10.
 	MaxConcurrentReconciles int

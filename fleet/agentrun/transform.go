@@ -34,13 +34,22 @@ func stripRun(o any) (any, error) {
 	if !ok {
 		return o, nil
 	}
-	run.ManagedFields, run.Annotations = nil, nil
+	run.ManagedFields, run.Annotations = nil, recordedOnly(run)
 	run.Spec = agentv1alpha1.AgentRunSpec{
 		AgentRef:                run.Spec.AgentRef,
 		StartupDeadlineSeconds:  run.Spec.StartupDeadlineSeconds,
 		TTLSecondsAfterFinished: run.Spec.TTLSecondsAfterFinished,
 	}
 	return run, nil
+}
+
+// recordedOnly is nil but for a run that is marked as recorded: an empty map costs memory,
+// and a mark copied from another run says nothing.
+func recordedOnly(run *agentv1alpha1.AgentRun) map[string]string {
+	if !run.Recorded() {
+		return nil
+	}
+	return map[string]string{agentv1alpha1.RecordedAnnotation: string(run.UID)}
 }
 
 func stripPod(o any) (any, error) {

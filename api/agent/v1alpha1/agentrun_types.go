@@ -17,13 +17,20 @@ limitations under the License.
 package v1alpha1
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // AgentRunLabel is carried by a run's pod; its value is the run's name. Pods
 // without it are reached through the run's Sandbox, or not at all.
 const AgentRunLabel = "konveyor.io/agent-run"
+
+// RecordedAnnotation is on a failed run that stands in the hub's totals; its value is
+// the run's own UID. Without it the run is not deleted for its TTL.
+const RecordedAnnotation = "fleet.konveyor.io/recorded"
 
 // Condition types that agentrun-fleet writes on an AgentRun.
 const (
@@ -41,6 +48,10 @@ const (
 	// starts it anew.
 	ConditionBackingOff = "BackingOff"
 )
+
+// ConditionReady is where the konveyor controller says what a run waits on, and why
+// it failed the run.
+const ConditionReady = "Ready"
 
 // AgentRunPhase is a one-word summary of where a run is in its life.
 // +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed
@@ -125,9 +136,11 @@ type AgentRunSpec struct {
 	// +optional
 	StartupDeadlineSeconds *int32 `json:"startupDeadlineSeconds,omitempty"`
 
-	// ttlSecondsAfterFinished is how long, in seconds from its completion, a
-	// finished run is kept before it may be deleted; 0 means it may be deleted at
-	// once. Nothing acts on it yet.
+	// ttlSecondsAfterFinished is how long, in seconds from its completion by the
+	// member's clock, a finished run is kept. Then it is deleted with the Sandbox and
+	// the pod that it controls; a failed run not before the hub has recorded its failure.
+	// 0 means at once; when absent, the manager's --agentrun-ttl-after-finished applies,
+	// or for a failed run its --agentrun-failed-ttl.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
@@ -202,6 +215,47 @@ type AgentRun struct {
 // Terminal says whether the run has reached a phase that is never left again.
 func (r *AgentRun) Terminal() bool {
 	return r.Status.Phase == AgentRunSucceeded || r.Status.Phase == AgentRunFailed
+}
+
+// Recorded says whether the run's failure stands in the hub's totals. The annotation
+// alone does not tell: it is copied with the manifest when a run is made from another.
+func (r *AgentRun) Recorded() bool {
+	return r.UID != "" && r.Annotations[RecordedAnnotation] == string(r.UID)
+}
+
+// Ending returns the condition that tells how a terminal run ended: Succeeded, else what
+// the konveyor controller left in Ready. It is nil when neither tells.
+func (r *AgentRun) Ending() *metav1.Condition {
+	if !r.Terminal() {
+		return nil
+	}
+	want := metav1.ConditionTrue
+	if r.Status.Phase == AgentRunFailed {
+		want = metav1.ConditionFalse
+	}
+	for _, conditionType := range []string{ConditionSucceeded, ConditionReady} {
+		c := meta.FindStatusCondition(r.Status.Conditions, conditionType)
+		if c != nil && c.Status == want && c.Reason != "" {
+			return c
+		}
+	}
+	return nil
+}
+
+// FinishTime is when a terminal run ended, by the member's clock: its completionTime, or
+// where it has none the time at which the condition of Ending turned. It is zero when
+// neither is known.
+func (r *AgentRun) FinishTime() time.Time {
+	if !r.Terminal() {
+		return time.Time{}
+	}
+	if !r.Status.CompletionTime.IsZero() {
+		return r.Status.CompletionTime.Time
+	}
+	if end := r.Ending(); end != nil {
+		return end.LastTransitionTime.Time
+	}
+	return time.Time{}
 }
 
 // AgentRunList is a list of AgentRuns.
