@@ -24,10 +24,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-// readyCondition is where the member's own controller says what it is about.
-const readyCondition = "Ready"
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+)
 
 // maxText bounds what is taken over of kubelet's, the scheduler's and other
 // controllers' messages, in characters.
@@ -55,7 +54,7 @@ func Detail(in Input) string {
 func noPodDetail(in Input) string {
 	if in.Sandbox == nil {
 		// The member's controller says on Ready what keeps it from making one.
-		if c := meta.FindStatusCondition(in.Run.Status.Conditions, readyCondition); c != nil && c.Status == metav1.ConditionFalse {
+		if c := meta.FindStatusCondition(in.Run.Status.Conditions, agentv1alpha1.ConditionReady); c != nil && c.Status == metav1.ConditionFalse {
 			return "sandbox not created (" + conditionReason(c.Reason) + textOf(c.Message) + ")"
 		}
 		return "sandbox not created"

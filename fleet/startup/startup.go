@@ -184,7 +184,7 @@ func endedByOthers(in Input) (verdict, bool) {
 		return verdict{}, false
 	}
 	v := verdict{phase: in.Run.Status.Phase, conditionOnly: true}
-	switch theirs := meta.FindStatusCondition(in.Run.Status.Conditions, readyCondition); {
+	switch theirs := meta.FindStatusCondition(in.Run.Status.Conditions, agentv1alpha1.ConditionReady); {
 	case v.phase == agentv1alpha1.AgentRunSucceeded:
 		v.reason, v.message = ReasonCompleted, "another controller ended the run"
 	case podEnded(in.Pod):

@@ -19,8 +19,6 @@ package tally
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
@@ -28,10 +26,6 @@ import (
 
 // ReasonUnknown is the reason of a failed run on which nobody left one.
 const ReasonUnknown = "Unknown"
-
-// conditionReady is where the konveyor controller leaves its reason when it fails
-// a run.
-const conditionReady = "Ready"
 
 // Run is what counts of one run. It is comparable: two equal values count alike.
 type Run struct {
@@ -66,31 +60,20 @@ func RunOf(r *agentv1alpha1.AgentRun) Run {
 	if !r.Terminal() {
 		return run
 	}
-	end := ending(r)
-	run.Completed = end.LastTransitionTime.Time
-	if !r.Status.CompletionTime.IsZero() {
-		run.Completed = r.Status.CompletionTime.Time
-	}
+	run.Completed = r.FinishTime()
 	if run.failed() {
-		run.Reason, run.Message = end.Reason, end.Message
+		run.Reason, run.Message = failure(r)
 	}
 	return run
 }
 
-// ending is the condition that tells how a terminal run ended: Succeeded, or what
-// another controller left, or one with ReasonUnknown.
-func ending(r *agentv1alpha1.AgentRun) metav1.Condition {
-	want := metav1.ConditionTrue
-	if r.Status.Phase == agentv1alpha1.AgentRunFailed {
-		want = metav1.ConditionFalse
+// failure is why a failed run failed: the words of Succeeded or what another controller
+// left, or ReasonUnknown.
+func failure(r *agentv1alpha1.AgentRun) (reason, message string) {
+	if end := r.Ending(); end != nil {
+		return end.Reason, end.Message
 	}
-	for _, conditionType := range []string{agentv1alpha1.ConditionSucceeded, conditionReady} {
-		c := meta.FindStatusCondition(r.Status.Conditions, conditionType)
-		if c != nil && c.Status == want && c.Reason != "" {
-			return *c
-		}
-	}
-	return metav1.Condition{Reason: ReasonUnknown}
+	return ReasonUnknown, ""
 }
 
 func (r Run) failed() bool {
