@@ -115,29 +115,23 @@ func TestPausedAnnotation(t *testing.T) {
 
 func TestClockOffset(t *testing.T) {
 	f := newFleet(t, nil, map[string][]byte{"right": admin(east)})
-	front := newFront(f)
-	shift := func(by time.Duration) {
-		front.rewrite(func(res *http.Response) error {
-			res.Header.Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat))
-			return nil
-		})
-	}
+	front := harness.NewFront(t, east.Config)
 	offset := func(cluster string) func() time.Duration {
 		return func() time.Duration { m, _ := f.provider.Lookup(f.name(cluster)); return m.ClockOffset }
 	}
 	around := func(d time.Duration) OmegaMatcher { return BeNumerically("~", d, 2*time.Second) }
 
-	shift(10 * time.Minute)
-	f.put("wrong", front.kubeconfig())
+	front.ShiftDate(10 * time.Minute)
+	f.put("wrong", front.Kubeconfig(""))
 	f.awaitReason("wrong", kubeconfigsecret.ReasonConnected)
 	f.Expect(offset("wrong")()).To(around(10*time.Minute), "it is known as soon as the member is engaged")
 
 	t.Log("A clock that is set is noticed; one that nobody can believe changes nothing")
-	shift(-10 * time.Minute)
+	front.ShiftDate(-10 * time.Minute)
 	f.Eventually(offset("wrong")).Should(around(-10 * time.Minute))
-	shift(48 * time.Hour)
+	front.ShiftDate(48 * time.Hour)
 	f.Consistently(offset("wrong")).Should(around(-10 * time.Minute))
-	shift(0)
+	front.ShiftDate(0)
 	f.Eventually(offset("wrong")).Should(around(0))
 	f.Expect(offset("right")()).To(BeZero())
 	f.Expect(f.made("wrong")).To(Equal(1))
@@ -145,20 +139,20 @@ func TestClockOffset(t *testing.T) {
 
 func TestMemberThatIsTooOld(t *testing.T) {
 	f := newFleet(t, nil, nil)
-	front := newFront(f)
-	front.rewrite(func(res *http.Response) error {
+	front := harness.NewFront(t, east.Config)
+	front.Rewrite(func(res *http.Response) error {
 		if res.Request.URL.Path == "/version" {
 			return replaceVersion(res, "v1.28.15")
 		}
 		return nil
 	})
-	f.put("a", front.kubeconfig())
+	f.put("a", front.Kubeconfig(""))
 	f.awaitReason("a", kubeconfigsecret.ReasonVersionTooOld)
 	got := f.member("a").Connected
 	f.Expect(got.Status).To(Equal(metav1.ConditionFalse))
 	f.Expect(got.Message).To(ContainSubstring("v1.28.15: upgrade it to 1.29 or later"))
 
-	front.rewrite(func(*http.Response) error { return nil })
+	front.Rewrite(func(*http.Response) error { return nil })
 	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 }
 

@@ -82,14 +82,14 @@ var misbehave = map[string]func(http.ResponseWriter, *http.Request) bool{
 func TestMisbehavingMembersHurtOnlyThemselves(t *testing.T) {
 	f := newFleet(t, nil, map[string][]byte{"good": admin(west)})
 	for name, answer := range misbehave {
-		never, later := newFront(f), newFront(f)
-		never.answer(answer)
-		f.put(name, never.kubeconfig())
-		f.put(name+"-later", later.kubeconfig())
+		never, later := harness.NewFront(t, east.Config), harness.NewFront(t, east.Config)
+		never.Answer(answer)
+		f.put(name, never.Kubeconfig(""))
+		f.put(name+"-later", later.Kubeconfig(""))
 		f.awaitReason(name+"-later", kubeconfigsecret.ReasonConnected)
-		later.answer(answer)
+		later.Answer(answer)
 		// Its watches are asked for anew.
-		later.CloseClientConnections()
+		later.CloseConnections()
 	}
 	f.awaitReconciled(west, "good")
 	for name := range misbehave {
@@ -110,13 +110,13 @@ func TestMisbehavingMembersHurtOnlyThemselves(t *testing.T) {
 
 func TestRetryAfterIsHonoured(t *testing.T) {
 	f := newFleet(t, nil, nil)
-	front := newFront(f)
-	f.put("a", front.kubeconfig())
+	front := harness.NewFront(t, east.Config)
+	f.put("a", front.Kubeconfig(""))
 	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	cl, err := f.provider.Get(t.Context(), f.name("a"))
 	f.Expect(err).NotTo(HaveOccurred())
 	var secrets atomic.Int64
-	front.answer(func(w http.ResponseWriter, r *http.Request) bool {
+	front.Answer(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/api/v1/secrets" {
 			return false
 		}
@@ -133,7 +133,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	t.Log("One kind of request turned away does not make the member look lost")
 	f.Consistently(f.reason("a")).Should(Equal(kubeconfigsecret.ReasonConnected))
 	t.Log("Nor is it for ever: BackoffMax, of 1 s here, is the most")
-	front.answer(func(http.ResponseWriter, *http.Request) bool { return false })
+	front.Answer(func(http.ResponseWriter, *http.Request) bool { return false })
 	f.Eventually(func() error { return cl.GetAPIReader().List(t.Context(), &corev1.SecretList{}) }).Should(Succeed())
 }
 
@@ -187,12 +187,12 @@ func TestUnauthorizedTriesTheSecretAtOnce(t *testing.T) {
 func TestUnauthorizedPassesTheThreshold(t *testing.T) {
 	const threshold = 5
 	f := newFleet(t, func(o *kubeconfigsecret.Options) { o.FailureThreshold = threshold }, nil)
-	front := newFront(f)
-	f.put("a", front.kubeconfig())
+	front := harness.NewFront(t, east.Config)
+	f.put("a", front.Kubeconfig(""))
 	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 	refused := atomic.Int64{}
 	lastSeen := atomic.Int64{} // refusals while the member was still connected
-	front.answer(func(w http.ResponseWriter, r *http.Request) bool {
+	front.Answer(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != "/version" {
 			return false
 		}
@@ -207,7 +207,7 @@ func TestUnauthorizedPassesTheThreshold(t *testing.T) {
 	f.Expect(f.member("a").Connected.Status).To(Equal(metav1.ConditionFalse))
 	f.Expect(f.made("a")).To(Equal(1), "there was nothing new to try")
 
-	front.answer(func(http.ResponseWriter, *http.Request) bool { return false })
+	front.Answer(func(http.ResponseWriter, *http.Request) bool { return false })
 	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 }
 

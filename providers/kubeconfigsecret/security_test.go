@@ -33,6 +33,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
+	"github.com/konveyor/agentrun-fleet/test/harness"
 )
 
 // attacker is a server to which no refused kubeconfig may bring the hub.
@@ -128,15 +129,15 @@ func TestRefusedKubeconfigsDoNothing(t *testing.T) {
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	f := newFleet(t, nil, nil)
 	evil := newAttacker(t)
-	front := newFront(f)
-	front.answer(func(w http.ResponseWriter, r *http.Request) bool {
+	front := harness.NewFront(t, east.Config)
+	front.Answer(func(w http.ResponseWriter, r *http.Request) bool {
 		http.Redirect(w, r, evil.URL+r.URL.Path, http.StatusTemporaryRedirect)
 		return true
 	})
-	f.put("a", front.kubeconfig())
+	f.put("a", front.Kubeconfig(""))
 	f.awaitReason("a", kubeconfigsecret.ReasonUnreachable)
 	f.Expect(f.member("a").Connected.Message).To(ContainSubstring("HTTP status 307"))
-	f.Expect(front.requests.Load()).To(BeNumerically(">", 0))
+	f.Expect(front.Answered()).To(BeNumerically(">", 0))
 	f.Expect(evil.connections.Load()).To(BeZero())
 }
 
@@ -166,8 +167,8 @@ func TestWhatTheOperatorAllows(t *testing.T) {
 	f := newFleet(t, func(o *kubeconfigsecret.Options) {
 		o.Policy = kubeconfigsecret.Policy{AllowProxy: true, AllowInsecure: true, Servers: listed}
 	}, nil)
-	front, tunnel := newFront(f), newTunnel(f)
-	insecure := strings.Replace(string(front.kubeconfig()), "certificate-authority-data:", "insecure-skip-tls-verify: true\n    x:", 1)
+	front, tunnel := harness.NewFront(t, east.Config), newTunnel(f)
+	insecure := strings.Replace(string(front.Kubeconfig("")), "certificate-authority-data:", "insecure-skip-tls-verify: true\n    x:", 1)
 	lines := strings.Split(insecure, "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(line, "    x:") {

@@ -101,6 +101,7 @@ type fleet struct {
 	namespace string
 	provider  *kubeconfigsecret.Provider
 	manager   mcmanager.Manager
+	started   time.Time
 	ended     chan error
 	seen      *record
 
@@ -152,6 +153,9 @@ func newFleetWith(t *testing.T, controllers func(*fleet), change func(*kubeconfi
 	return f
 }
 
+// cacheSyncTimeout is how long a controller waits for a member's cache before it ends the manager.
+const cacheSyncTimeout = 2 * time.Second
+
 // nameIndex is added to every member.
 const nameIndex = "name"
 
@@ -163,7 +167,7 @@ func (f *fleet) start(leaks goleak.Option, namespaces []string, controllers func
 		Scheme:     hub.Scheme,
 		Metrics:    server.Options{BindAddress: "0"},
 		Cache:      cache.Options{ByObject: map[client.Object]cache.ByObject{secrets: byObject}},
-		Controller: config.Controller{SkipNameValidation: new(true), CacheSyncTimeout: 2 * time.Second},
+		Controller: config.Controller{SkipNameValidation: new(true), CacheSyncTimeout: cacheSyncTimeout},
 	})
 	f.Expect(err).NotTo(gomega.HaveOccurred())
 	f.Expect(f.provider.SetupWithManager(f.manager.GetLocalManager())).To(gomega.Succeed())
@@ -171,6 +175,7 @@ func (f *fleet) start(leaks goleak.Option, namespaces []string, controllers func
 	controllers(f)
 
 	ctx, cancel := context.WithCancel(context.Background())
+	f.started = time.Now()
 	go func() { f.ended <- f.manager.Start(ctx) }()
 	f.t.Cleanup(func() {
 		cancel()
@@ -187,7 +192,7 @@ func (f *fleet) start(leaks goleak.Option, namespaces []string, controllers func
 func (f *fleet) addController() {
 	f.t.Helper()
 	f.Expect(mcbuilder.ControllerManagedBy(f.manager).Named("configmaps").For(&corev1.ConfigMap{}).
-		WithOptions(controller.TypedOptions[mcreconcile.Request]{SkipNameValidation: new(true), CacheSyncTimeout: 2 * time.Second}).
+		WithOptions(controller.TypedOptions[mcreconcile.Request]{SkipNameValidation: new(true), CacheSyncTimeout: cacheSyncTimeout}).
 		Complete(mcreconcile.Func(f.reconcile))).To(gomega.Succeed())
 
 	f.Expect(f.manager.GetFieldIndexer().IndexField(f.t.Context(), &corev1.ConfigMap{}, nameIndex, func(o client.Object) []string {
