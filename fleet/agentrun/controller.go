@@ -71,7 +71,10 @@ func (o *Options) setDefaults() {
 // been built by NewCluster and have synced.
 func SetupWithManager(mgr mcmanager.Manager, opts Options) error {
 	opts.setDefaults()
-	r := &Reconciler{clusters: mgr, member: opts.Member, policy: opts.Policy, clock: opts.Clock, seen: newFirstSeen()}
+	r := &Reconciler{
+		clusters: mgr, member: opts.Member, policy: opts.Policy, ttl: opts.TTL, ledger: opts.Ledger,
+		clock: opts.Clock, seen: newFirstSeen(),
+	}
 	queue := newFairQueue(controllerName, newLimiter(), (opts.MaxConcurrentReconciles+3)/4)
 	// A controller-runtime controller without sources: multicluster-runtime's own leaves
 	// a goroutine behind for each source of each member that was ever engaged, puts all
@@ -88,6 +91,9 @@ func SetupWithManager(mgr mcmanager.Manager, opts Options) error {
 	})
 	if err != nil {
 		return err
+	}
+	if opts.Ledger != nil {
+		enqueueRecorded(opts.Ledger, queue)
 	}
 	return mgr.Add(&engager{TypedController: c, queue: queue, seen: r.seen, clock: opts.Clock})
 }

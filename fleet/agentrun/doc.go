@@ -23,6 +23,16 @@ limitations under the License.
 // decided on. Nothing is read from the member's API server unless that write
 // conflicts.
 //
+// A run that has ended is brought to its end, a step at a time. Once the Ledger has
+// recorded a failure, one more patch marks the run with its own UID (RecordedAnnotation);
+// this is also done for a run that is on its way out, so that the Ledger can let go of it.
+// Once fleet/ttl says that its time is over, by the member's clock, the run is deleted: in
+// the foreground when it controls a Sandbox or a pod, so that it stays until they are
+// gone. Mark and deletion have the run's UID and resourceVersion for preconditions, and
+// are left to the run's next event when these no longer hold. A member that forbids either
+// is worked with all the same: that is logged, an Event on a run tells that it is not
+// deleted, and the right is tried again within minutes. A paused member gets neither.
+//
 // NewCluster builds what a member needs: a scheme and a static RESTMapper shared by
 // all members, and a cache that holds runs, the pods that carry the run's label, the
 // pods that belong to a Sandbox, and Sandboxes, each stripped to what is read here.

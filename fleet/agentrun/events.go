@@ -17,6 +17,9 @@ limitations under the License.
 package agentrun
 
 import (
+	"fmt"
+	"time"
+
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +28,7 @@ import (
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
+	"github.com/konveyor/agentrun-fleet/fleet/ttl"
 )
 
 // mergePatch is the patch type of every write in a member.
@@ -39,8 +43,9 @@ const maxNote = 1024
 
 // Actions of Events, as events.k8s.io has them: what the controller did.
 const (
-	actionFail = "Fail"
-	actionStop = "StopSandbox"
+	actionFail   = "Fail"
+	actionStop   = "StopSandbox"
+	actionDelete = "Delete"
 )
 
 // announce emits the Event of a run that failed. It comes after the write, so that an
@@ -60,6 +65,28 @@ func announceStopped(cl cluster.Cluster, run *agentv1alpha1.AgentRun, sandbox st
 func announceNotStopped(cl cluster.Cluster, run *agentv1alpha1.AgentRun, sandbox string) {
 	recorder(cl).Eventf(run, nil, corev1.EventTypeWarning, "SandboxNotStopped", actionStop,
 		"Sandbox %s runs though the AgentRun has failed, and the fleet manager may not patch it; delete it, or grant patch on sandboxes.agents.x-k8s.io", sandbox)
+}
+
+func announceDeleted(cl cluster.Cluster, run *agentv1alpha1.AgentRun, d ttl.Decision) {
+	recorder(cl).Eventf(run, nil, corev1.EventTypeNormal, "TTLExpired", actionDelete, "Deleted: %s", timeOver(run, d))
+}
+
+func announceNotDeleted(cl cluster.Cluster, run *agentv1alpha1.AgentRun, d ttl.Decision) {
+	recorder(cl).Eventf(run, nil, corev1.EventTypeWarning, "NotDeleted", actionDelete,
+		"%s, but the fleet manager may not delete it; delete it, or grant delete on agentruns.konveyor.io", timeOver(run, d))
+}
+
+// timeOver says why a run is to go, and where the time of its end is from.
+func timeOver(run *agentv1alpha1.AgentRun, d ttl.Decision) string {
+	return fmt.Sprintf("the AgentRun %s at %s (by its %s), and its TTL of %s is over",
+		run.Status.Phase, d.Finished.UTC().Format(time.RFC3339), finishedBy(d), d.TTL)
+}
+
+func finishedBy(d ttl.Decision) string {
+	if d.FinishedBy == "" {
+		return "completionTime"
+	}
+	return "condition " + d.FinishedBy + ", for want of a completionTime"
 }
 
 func recorder(cl cluster.Cluster) events.EventRecorder {

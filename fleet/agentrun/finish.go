@@ -17,16 +17,87 @@ limitations under the License.
 package agentrun
 
 import (
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
+
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/ttl"
 )
 
-// Ledger is the hub's record of failures, as far as the reconciler needs it. Its methods
-// are called from several goroutines at a time.
-type Ledger interface {
-	// Recorded says whether the failure of the run with that UID stands in the hub's totals.
-	Recorded(cluster multicluster.ClusterName, uid types.UID) bool
-	// OnRecorded has f called, without blocking, with each run that becomes recorded and
-	// wants its mark.
-	OnRecorded(f func(cluster multicluster.ClusterName, run types.NamespacedName))
+// finish marks a failed run that is recorded, and deletes a finished one whose time is
+// over. It says when to come back. Another's write that came between, or a run made anew
+// under the name, is left to the event that announces it.
+func (r *Reconciler) finish(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, state MemberState) (time.Duration, error) {
+	if r.wantsMark(o.run, req) {
+		// The marked run comes back by its event, and is deleted then.
+		return r.asked(ctx, req, verbPatch, func() error { return mark(ctx, cl, o.run) })
+	}
+	decision := ttl.Decide(o.run, r.ttl, r.now(state))
+	if !decision.Delete {
+		return decision.RequeueAfter, nil
+	}
+	return r.asked(ctx, req, verbDelete, func() error { return deleteRun(ctx, cl, o, req, decision) })
+}
+
+// wantsMark says whether the run's failure is recorded and the run does not say so. A run
+// on its way out is marked too: a finalizer may hold it for long, and the ledger holds its
+// UID until it is marked or gone.
+func (r *Reconciler) wantsMark(run *agentv1alpha1.AgentRun, req mcreconcile.Request) bool {
+	return r.ledger != nil && run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.Recorded() &&
+		r.ledger.Recorded(req.ClusterName, run.UID)
+}
+
+// mark writes the mark of a recorded run.
+func mark(ctx context.Context, cl cluster.Cluster, run *agentv1alpha1.AgentRun) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		// The run as it was counted: one made anew under this name has another UID and
+		// another resourceVersion, and would pass for recorded.
+		"uid":             run.UID,
+		"resourceVersion": run.ResourceVersion,
+		"annotations":     map[string]string{agentv1alpha1.RecordedAnnotation: string(run.UID)},
+	}})
+	if err != nil {
+		return err
+	}
+	if err := cl.GetClient().Patch(ctx, run.DeepCopy(), client.RawPatch(mergePatch, patch)); err != nil {
+		return fmt.Errorf("marking AgentRun %s as recorded: %w", client.ObjectKeyFromObject(run), err)
+	}
+	return nil
+}
+
+// deleteRun deletes a run whose time is over, and tells of it.
+func deleteRun(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, decision ttl.Decision) error {
+	err := cl.GetClient().Delete(ctx, o.run.DeepCopy(),
+		// The run that was decided on: not one made anew under this name, and none that
+		// somebody has changed since.
+		client.Preconditions{UID: &o.run.UID, ResourceVersion: &o.run.ResourceVersion},
+		propagation(o))
+	if apierrors.IsForbidden(err) {
+		announceNotDeleted(cl, o.run, decision)
+	}
+	if err != nil {
+		return fmt.Errorf("deleting AgentRun %s, whose TTL is over: %w", req.NamespacedName, err)
+	}
+	observeDeletion(req.ClusterName)
+	announceDeleted(cl, o.run, decision)
+	log.FromContext(ctx).Info("AgentRun deleted, its TTL is over", "ttl", decision.TTL, "finished", decision.Finished, "finishedBy", finishedBy(decision))
+	return nil
+}
+
+// propagation keeps a run that owns something until that is gone, as a Job is kept until
+// its pods are: whoever waits for the run's end waits for its pod's.
+func propagation(o observed) client.PropagationPolicy {
+	if o.sandbox != nil && metav1.IsControlledBy(o.sandbox, o.run) || o.pod != nil && metav1.IsControlledBy(o.pod, o.run) {
+		return client.PropagationPolicy(metav1.DeletePropagationForeground)
+	}
+	return client.PropagationPolicy(metav1.DeletePropagationBackground)
 }

@@ -40,15 +40,21 @@ var (
 		Help:    "Time from seeing kubelet's status on a pod to the AgentRun's Failed status being stored, in seconds.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
 	})
+
+	ttlDeletions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "agentrunfleet_ttl_deletions_total",
+		Help: "Finished AgentRuns that this manager deleted because their TTL was over, by member cluster.",
+	}, []string{"cluster"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(failures, failFast)
+	metrics.Registry.MustRegister(failures, failFast, ttlDeletions)
 }
 
 // ForgetMember deletes the metric series of a member that is gone.
 func ForgetMember(name multicluster.ClusterName) {
 	failures.DeletePartialMatch(prometheus.Labels{"cluster": name.String()})
+	ttlDeletions.DeleteLabelValues(name.String())
 	reasonsOf.forget(name)
 }
 
@@ -57,6 +63,10 @@ func observeFailure(name multicluster.ClusterName, reason string, seenAt, now ti
 	if !seenAt.IsZero() {
 		failFast.Observe(now.Sub(seenAt).Seconds())
 	}
+}
+
+func observeDeletion(name multicluster.ClusterName) {
+	ttlDeletions.WithLabelValues(name.String()).Inc()
 }
 
 // labelledReasons bounds the series of one member: a pod's reason is what somebody in the

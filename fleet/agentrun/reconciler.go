@@ -34,11 +34,12 @@ import (
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
+	"github.com/konveyor/agentrun-fleet/fleet/ttl"
 )
 
 // What the manager may do in a member.
 //
-// +kubebuilder:rbac:groups=konveyor.io,resources=agentruns,verbs=get;list;watch
+// +kubebuilder:rbac:groups=konveyor.io,resources=agentruns,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=konveyor.io,resources=agentruns/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch
 // +kubebuilder:rbac:groups=agents.x-k8s.io,resources=sandboxes,verbs=list;watch;patch
@@ -52,8 +53,11 @@ type Reconciler struct {
 	clusters clusterGetter
 	member   func(multicluster.ClusterName) MemberState
 	policy   startup.Policy
+	ttl      ttl.Policy
+	ledger   Ledger
 	clock    clock.PassiveClock
 	seen     *firstSeen
+	refused  refusals
 }
 
 // MemberState is what decisions depend on beside what the member's cache holds.
@@ -79,7 +83,8 @@ type clusterGetter interface {
 	GetCluster(ctx context.Context, name multicluster.ClusterName) (cluster.Cluster, error)
 }
 
-// Reconcile brings one run's status up to what is observed of it.
+// Reconcile brings one run's status up to what is observed of it, and a run that has
+// finished to its end.
 func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (reconcile.Result, error) {
 	defer r.seen.take(req) // what is not observed by then is not measured
 	if req.ClusterName == mcmanager.LocalCluster {
@@ -96,24 +101,38 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 		return reconcile.Result{RequeueAfter: lostAgain}, nil
 	}
 	o, err := gather(ctx, cl, req.NamespacedName)
-	if err != nil || o.run.DeletionTimestamp != nil {
-		// A run on its way out is left alone.
+	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if state.Paused {
-		return r.whilePaused(o, state), nil
+		return reconcile.Result{RequeueAfter: r.whilePaused(o, req, state)}, nil
 	}
-	after, err := r.settle(ctx, cl, o, req, state)
+	after, written, err := r.settle(ctx, cl, o, req, state)
+	if err == nil && !written {
+		// A run that was written comes back by its event, as it is then.
+		var end time.Duration
+		end, err = r.finish(ctx, cl, o, req, state)
+		after = sooner(after, end)
+	}
 	return reconcile.Result{RequeueAfter: after}, err
 }
 
 // whilePaused writes nothing, and comes back when there is something to write.
-func (r *Reconciler) whilePaused(o observed, state MemberState) reconcile.Result {
-	decision := startup.Decide(o.input(r.policy, r.now(state)))
-	if decision.StopSandbox || !equality.Semantic.DeepEqual(o.run.Status, decision.Status) {
-		return reconcile.Result{RequeueAfter: pausedAgain}
+func (r *Reconciler) whilePaused(o observed, req mcreconcile.Request, state MemberState) time.Duration {
+	now := r.now(state)
+	decision, end := r.decide(o, now), ttl.Decide(o.run, r.ttl, now)
+	if changes(o.run, decision) || decision.StopSandbox || end.Delete || r.wantsMark(o.run, req) {
+		return pausedAgain
 	}
-	return reconcile.Result{RequeueAfter: decision.RequeueAfter}
+	return sooner(decision.RequeueAfter, end.RequeueAfter)
+}
+
+// sooner is the first of two times to come back, of which 0 means never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // now is the member's time, in which the times of its objects are.
@@ -121,38 +140,53 @@ func (r *Reconciler) now(state MemberState) time.Time {
 	return r.clock.Now().Add(state.ClockOffset)
 }
 
-// settle decides and writes, and says when to come back. When somebody else wrote the run
-// meanwhile, it reads the run as it is now and decides again; a run that was made anew
-// under the same name is left to the event that announces it.
-func (r *Reconciler) settle(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, state MemberState) (time.Duration, error) {
+// decide says what the run's status should be. A run on its way out keeps the one it has.
+func (r *Reconciler) decide(o observed, now time.Time) startup.Decision {
+	if o.run.DeletionTimestamp != nil {
+		return startup.Decision{Status: o.run.Status}
+	}
+	return startup.Decide(o.input(r.policy, now))
+}
+
+// changes says whether a decision has something to write.
+func changes(run *agentv1alpha1.AgentRun, decision startup.Decision) bool {
+	return !equality.Semantic.DeepEqual(run.Status, decision.Status)
+}
+
+// settle decides and writes. It says when to come back, and whether the run has been
+// written since it was gathered. When somebody else wrote the run meanwhile, it reads the
+// run as it is now and decides again; a run that was made anew under the same name is
+// left to the event that announces it.
+func (r *Reconciler) settle(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, state MemberState) (after time.Duration, written bool, err error) {
 	for range maxConflicts {
 		now := r.now(state)
-		decision := startup.Decide(o.input(r.policy, now))
+		decision := r.decide(o, now)
 		err := r.write(ctx, cl, o, req, decision)
 		if err == nil && decision.StopSandbox {
 			err = stopSandbox(ctx, cl, o, now)
 		}
 		if err == nil {
-			return decision.RequeueAfter, nil
+			return decision.RequeueAfter, written || changes(o.run, decision), nil
 		}
 		if !apierrors.IsConflict(err) {
-			return 0, client.IgnoreNotFound(err)
+			return 0, true, client.IgnoreNotFound(err)
 		}
+		written = true
 		live := &agentv1alpha1.AgentRun{}
 		if err := cl.GetAPIReader().Get(ctx, req.NamespacedName, live); err != nil {
-			return 0, client.IgnoreNotFound(err)
+			return 0, true, client.IgnoreNotFound(err)
 		}
 		if live.UID != o.run.UID {
-			return 0, nil
+			return 0, true, nil
 		}
 		o.run = live
 	}
-	return 0, fmt.Errorf("AgentRun %s changed %d times while its status was being written", req.NamespacedName, maxConflicts)
+	return 0, true, fmt.Errorf("AgentRun %s changed %d times while its status was being written", req.NamespacedName, maxConflicts)
 }
 
 // write sends one status patch when something changed, and tells of it after that.
 func (r *Reconciler) write(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, decision startup.Decision) error {
-	if equality.Semantic.DeepEqual(o.run.Status, decision.Status) {
+	if !changes(o.run, decision) {
 		return nil
 	}
 	updated := o.run.DeepCopy()
