@@ -71,7 +71,7 @@ generate: controller-gen ## Regenerate deepcopy code, CRDs and RBAC from the mar
 	@$(BIN)/controller-gen crd paths=./api/agent/... output:crd:artifacts:config=config/crd/member
 	@$(BIN)/controller-gen crd paths=./api/fleet/... output:crd:artifacts:config=config/crd/hub
 	@$(BIN)/controller-gen rbac:roleName=agentrun-fleet-member paths=./fleet/agentrun/... output:rbac:artifacts:config=config/rbac/member
-	@$(BIN)/controller-gen rbac:roleName=agentrun-fleet-hub paths=./fleet/rollup/... paths=./providers/... output:rbac:artifacts:config=config/rbac/hub
+	@$(BIN)/controller-gen rbac:roleName=agentrun-fleet-hub paths=./cmd/fleet-manager/... paths=./fleet/rollup/... paths=./providers/... output:rbac:artifacts:config=config/rbac/hub
 
 .PHONY: manifests
 manifests: generate kustomize ## Write dist/hub.yaml and dist/member.yaml, for kubectl apply -f
@@ -95,7 +95,7 @@ race: kube-binaries agent-sandbox ## Run what is concurrent with the race detect
 
 .PHONY: cover
 cover: ## Hold the pure packages to 95% statement coverage
-	@for p in startup tally; do \
+	@for p in startup tally ttl; do \
 		go test -coverprofile=$(BIN)/$$p.cover ./fleet/$$p >/dev/null; \
 		go tool cover -func=$(BIN)/$$p.cover | awk -v p=$$p '/^total:/ {sub("%", "", $$3); print "fleet/" p ": " $$3 "% of statements"; exit ($$3 + 0 < 95)}'; \
 	done

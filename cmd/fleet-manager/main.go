@@ -66,9 +66,6 @@ func execute(args []string) error {
 	if err != nil {
 		return fmt.Errorf("finding the hub: give --kubeconfig, set KUBECONFIG, or run in the hub: %w", err)
 	}
-	mgr, err := newManager(hub, o)
-	if err != nil {
-		return err
-	}
-	return mgr.Start(ctrl.SetupSignalHandler())
+	// client-go logs of leader election to the context's logger.
+	return run(ctrl.LoggerInto(ctrl.SetupSignalHandler(), ctrl.Log), hub, o)
 }

@@ -54,8 +54,33 @@ func newHubScheme() *runtime.Scheme {
 	return s
 }
 
-// newManager wires the provider, the reconciler and the rollup to the hub.
-func newManager(hub *rest.Config, o *options) (mcmanager.Manager, error) {
+// run works until ctx is done or, with a lock, until the Lease is lost. It returns nil when
+// it was stopped, and another manager may take over then.
+func run(ctx context.Context, hub *rest.Config, o *options) error {
+	lock, err := newLock(hub, o)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(hub, o, lock)
+	if err != nil {
+		return err
+	}
+	if lock == nil {
+		return mgr.Start(ctx)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	select {
+	case err := <-lock.lost:
+		return err // the process ends, and all work with it
+	case err := <-ended:
+		return lock.after(err)
+	}
+}
+
+// newManager wires the provider, the reconciler and the rollup to the hub. A nil lock
+// stands for no leader election.
+func newManager(hub *rest.Config, o *options, lock *lock) (mcmanager.Manager, error) {
 	provider := kubeconfigsecret.New(kubeconfigsecret.Options{
 		Namespaces: o.secretNamespaces,
 		NewCluster: func(ctx context.Context, conn *kubeconfigsecret.Connection) (cluster.Cluster, error) {
@@ -70,14 +95,13 @@ func newManager(hub *rest.Config, o *options) (mcmanager.Manager, error) {
 		Burst:             o.memberBurst,
 		UserAgent:         "agentrun-fleet",
 	})
-	timeout := shutdownTimeout
-	mgr, err := mcmanager.New(hub, provider, ctrl.Options{
+	mgr, err := mcmanager.New(hub, provider, lock.elect(o, ctrl.Options{
 		Scheme:                  newHubScheme(),
 		Metrics:                 metricsserver.Options{BindAddress: o.metricsAddr},
 		HealthProbeBindAddress:  o.probeAddr,
-		GracefulShutdownTimeout: &timeout,
+		GracefulShutdownTimeout: new(shutdownTimeout),
 		Cache:                   hubCache(o.secretNamespaces),
-	})
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("setting up the manager: %w", err)
 	}
@@ -98,7 +122,8 @@ func newManager(hub *rest.Config, o *options) (mcmanager.Manager, error) {
 		return nil, fmt.Errorf("setting up the rollup: %w", err)
 	}
 	provider.Subscribe(forgetGone(provider))
-	return mgr, addProbes(mgr, provider)
+	lock.recordEvents(mgr.GetLocalManager())
+	return mgr, addProbes(mgr, provider, lock)
 }
 
 // hubCache holds of the hub only what is read. In the namespaces of others there may be
@@ -112,15 +137,21 @@ func hubCache(namespaces []string) cache.Options {
 	}}
 }
 
-// addProbes makes the manager ready once it knows its members, dead ones included.
-func addProbes(mgr mcmanager.Manager, provider *kubeconfigsecret.Provider) error {
+// addProbes makes the manager ready once it knows its members, dead ones included, or
+// knows that another manager leads: a standby is as ready as it can be.
+func addProbes(mgr mcmanager.Manager, provider *kubeconfigsecret.Provider, lock *lock) error {
 	return errors.Join(
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("members", func(*http.Request) error {
-			if !provider.Synced() {
-				return errors.New("the hub's kubeconfig Secrets have not been read yet")
+			select {
+			case <-mgr.Elected():
+				if !provider.Synced() {
+					return errors.New("the hub's kubeconfig Secrets have not been read yet")
+				}
+				return nil
+			default:
+				return lock.standby()
 			}
-			return nil
 		}),
 	)
 }

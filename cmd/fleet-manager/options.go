@@ -30,10 +30,12 @@ import (
 	"go.uber.org/zap/zapcore"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/tools/leaderelection"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
+	"github.com/konveyor/agentrun-fleet/fleet/ttl"
 	"github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
 )
 
@@ -60,6 +62,17 @@ type options struct {
 	// memberServers are CIDRs, host names and ends of such where members may be; empty means
 	// anywhere but on the hub's own link.
 	memberServers []string
+	// ttlAfterFinished is how long finished runs are kept whose spec names no TTL; failedTTL
+	// is the same for failed ones. 0 means for ever; nil means as the other.
+	ttlAfterFinished time.Duration
+	failedTTL        *time.Duration
+
+	leaderElect              bool
+	leaderElectLeaseDuration time.Duration
+	leaderElectRenewDeadline time.Duration
+	leaderElectRetryPeriod   time.Duration
+	// leaderElectNamespace holds the Lease; empty means the pod's own.
+	leaderElectNamespace string
 }
 
 func newOptions() *options {
@@ -71,6 +84,11 @@ func newOptions() *options {
 		memberBurst:             400,
 		maxConcurrentReconciles: 10,
 		zap:                     zap.Options{TimeEncoder: zapcore.RFC3339NanoTimeEncoder},
+		// A leader outlives two minutes without the hub: docs/adr/0010.
+		leaderElect:              true,
+		leaderElectLeaseDuration: 180 * time.Second,
+		leaderElectRenewDeadline: 150 * time.Second,
+		leaderElectRetryPeriod:   10 * time.Second,
 	}
 }
 
@@ -99,11 +117,30 @@ func (o *options) AddFlags(fs *pflag.FlagSet) {
 		"Accept insecure-skip-tls-verify in the kubeconfigs of members. Whoever answers in a member's place then gets its credentials.")
 	fs.StringSliceVar(&o.memberServers, "member-server-allowlist", o.memberServers,
 		"CIDRs, host names, and ends of such as .example.com, where the API servers and proxies of members may be. Empty means anywhere but at link-local, unspecified and multicast addresses, which are refused unless listed.")
+	fs.DurationVar(&o.ttlAfterFinished, "agentrun-ttl-after-finished", o.ttlAfterFinished,
+		"How long a finished AgentRun whose spec.ttlSecondsAfterFinished is not set is kept, for example 24h. 0 keeps it.")
+	fs.Var(optionalDuration{&o.failedTTL}, "agentrun-failed-ttl",
+		"How long a failed AgentRun whose spec.ttlSecondsAfterFinished is not set is kept. 0 keeps it. Not given means as --agentrun-ttl-after-finished.")
+	o.addLeaderElectionFlags(fs)
 
 	gofs := flag.NewFlagSet("", flag.ContinueOnError)
 	config.RegisterFlags(gofs)
 	o.zap.BindFlags(gofs)
 	fs.AddGoFlagSet(gofs)
+}
+
+// addLeaderElectionFlags names the flags as Kubernetes' own components do.
+func (o *options) addLeaderElectionFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&o.leaderElect, "leader-elect", o.leaderElect,
+		"Work only while holding a Lease on the hub, so that of several managers one works and the others stand by.")
+	fs.DurationVar(&o.leaderElectLeaseDuration, "leader-elect-lease-duration", o.leaderElectLeaseDuration,
+		"How long after its last renewal a Lease may be taken by another manager: the take-over after a crash lasts this long. Whole seconds.")
+	fs.DurationVar(&o.leaderElectRenewDeadline, "leader-elect-renew-deadline", o.leaderElectRenewDeadline,
+		"How long a leader that cannot renew its Lease goes on working before it ends: the longest outage of the hub's API server during which members are served.")
+	fs.DurationVar(&o.leaderElectRetryPeriod, "leader-elect-retry-period", o.leaderElectRetryPeriod,
+		"How often the Lease is renewed by the leader and looked at by the others.")
+	fs.StringVar(&o.leaderElectNamespace, "leader-elect-resource-namespace", o.leaderElectNamespace,
+		"Namespace of the hub that holds the Lease. Empty means the pod's own; required outside of a pod.")
 }
 
 // Validate returns what is wrong with the options, a line for each flag.
@@ -131,8 +168,86 @@ func (o *options) Validate() field.ErrorList {
 	if _, err := kubeconfigsecret.ParseAllowlist(o.memberServers); err != nil {
 		errs = append(errs, field.Invalid(flagPath("member-server-allowlist"), strings.Join(o.memberServers, ","), err.Error()))
 	}
+	errs = append(errs, o.validateTTL()...)
+	return append(errs, o.validateLeaderElection()...)
+}
+
+func (o *options) validateTTL() field.ErrorList {
+	var errs field.ErrorList
+	if o.ttlAfterFinished < 0 {
+		errs = append(errs, field.Invalid(flagPath("agentrun-ttl-after-finished"), o.ttlAfterFinished.String(), "must not be negative; 0 keeps finished runs"))
+	}
+	if o.failedTTL != nil && *o.failedTTL < 0 {
+		errs = append(errs, field.Invalid(flagPath("agentrun-failed-ttl"), o.failedTTL.String(),
+			"must not be negative; 0 keeps failed runs, and without the flag they are kept as --agentrun-ttl-after-finished says"))
+	}
 	return errs
 }
+
+// validateLeaderElection: a leader must have given up before another may take over. It
+// begins to count the renew deadline up to a retry period after its last renewal.
+func (o *options) validateLeaderElection() field.ErrorList {
+	if !o.leaderElect {
+		return nil
+	}
+	var errs field.ErrorList
+	lease, renew, retry := o.leaderElectLeaseDuration, o.leaderElectRenewDeadline, o.leaderElectRetryPeriod
+	if retry <= 0 {
+		errs = append(errs, field.Invalid(flagPath("leader-elect-retry-period"), retry.String(), "must be greater than 0"))
+	}
+	if renew <= time.Duration(leaderelection.JitterFactor*float64(retry)) {
+		errs = append(errs, field.Invalid(flagPath("leader-elect-renew-deadline"), renew.String(),
+			fmt.Sprintf("must be greater than %v times --leader-elect-retry-period, %s", leaderelection.JitterFactor, retry)))
+	}
+	if lease.Truncate(time.Second) <= renew+retry { // a Lease counts in whole seconds
+		errs = append(errs, field.Invalid(flagPath("leader-elect-lease-duration"), lease.String(),
+			fmt.Sprintf("must be, in whole seconds, greater than --leader-elect-renew-deadline and --leader-elect-retry-period together, %s", renew+retry)))
+	}
+	for _, msg := range namespaceErrors(o.leaderElectNamespace) {
+		errs = append(errs, field.Invalid(flagPath("leader-elect-resource-namespace"), o.leaderElectNamespace, msg))
+	}
+	return errs
+}
+
+// namespaceErrors says what is wrong with a namespace; empty stands for the pod's own.
+func namespaceErrors(namespace string) []string {
+	if namespace == "" {
+		return nil
+	}
+	return validation.IsDNS1123Label(namespace)
+}
+
+// ttlPolicy returns what the flags say of how long finished runs are kept.
+func (o *options) ttlPolicy() ttl.Policy {
+	policy := ttl.Policy{Succeeded: o.ttlAfterFinished, Failed: o.ttlAfterFinished}
+	if o.failedTTL != nil {
+		policy.Failed = *o.failedTTL
+	}
+	return policy
+}
+
+// optionalDuration is the value of a flag for which not given differs from 0.
+type optionalDuration struct {
+	value **time.Duration
+}
+
+// Set parses the flag.
+func (d optionalDuration) Set(s string) error {
+	parsed, err := time.ParseDuration(s)
+	*d.value = &parsed
+	return err
+}
+
+// String is empty when the flag is not given. pflag also calls it on the zero value.
+func (d optionalDuration) String() string {
+	if d.value == nil || *d.value == nil {
+		return ""
+	}
+	return (*d.value).String()
+}
+
+// Type is how usage calls the value.
+func (optionalDuration) Type() string { return "duration" }
 
 // memberPolicy returns what the flags let kubeconfigs ask for. The options must be valid.
 func (o *options) memberPolicy() kubeconfigsecret.Policy {

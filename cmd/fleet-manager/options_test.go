@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
+	"github.com/konveyor/agentrun-fleet/fleet/ttl"
 	"github.com/konveyor/agentrun-fleet/providers/kubeconfigsecret"
 )
 
@@ -89,6 +90,39 @@ func TestOptions(t *testing.T) {
 			args:     []string{"--member-server-allowlist=10.0.0.0/8,.example.com,10.0.0.256"},
 			wantErrs: []string{"--member-server-allowlist: Invalid value"},
 		},
+		"TTLs that are negative are refused": {
+			args: []string{"--agentrun-ttl-after-finished=-1s", "--agentrun-failed-ttl=-1ns"},
+			wantErrs: []string{
+				`--agentrun-ttl-after-finished: Invalid value: "-1s": must not be negative; 0 keeps finished runs`,
+				`--agentrun-failed-ttl: Invalid value: "-1ns": must not be negative; 0 keeps failed runs`,
+			},
+		},
+		"a leader that would never try again to renew is refused": {
+			args:     []string{"--leader-elect-retry-period=0s"},
+			wantErrs: []string{`--leader-elect-retry-period: Invalid value: "0s": must be greater than 0`},
+		},
+		"a renew deadline within which nothing is tried again is refused": {
+			args:     []string{"--leader-elect-renew-deadline=12s", "--leader-elect-retry-period=10s"},
+			wantErrs: []string{`--leader-elect-renew-deadline: Invalid value: "12s": must be greater than 1.2 times --leader-elect-retry-period, 10s`},
+		},
+		"a lease that may be taken before its leader has given up is refused": {
+			args:     []string{"--leader-elect-lease-duration=160s"},
+			wantErrs: []string{`--leader-elect-lease-duration: Invalid value: "2m40s": must be, in whole seconds, greater than`},
+		},
+		"a lease's part of a second does not count": {
+			args:     []string{"--leader-elect-lease-duration=5900ms", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"},
+			wantErrs: []string{"--leader-elect-lease-duration"},
+		},
+		"a Lease's namespace that cannot exist is refused": {
+			args:     []string{"--leader-elect-resource-namespace=Not_A_Namespace"},
+			wantErrs: []string{`--leader-elect-resource-namespace: Invalid value: "Not_A_Namespace"`},
+		},
+		"what leader election is told does not matter without it": {
+			args: []string{"--leader-elect=false", "--leader-elect-lease-duration=1s"},
+			wantPolicy: startup.Policy{Fatal: map[string]time.Duration{
+				"ImagePullBackOff": 0, "InvalidImageName": 0, "CreateContainerConfigError": 0, "CrashLoopBackOff": 0,
+			}},
+		},
 		"a namespace that cannot exist is refused": {
 			args:     []string{"--kubeconfig-secret-namespaces=clusters,Not_A_Namespace"},
 			wantErrs: []string{"--kubeconfig-secret-namespaces: Invalid value: \"Not_A_Namespace\""},
@@ -96,12 +130,7 @@ func TestOptions(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := newOptions()
-			fs := pflag.NewFlagSet("fleet-manager", pflag.ContinueOnError)
-			o.AddFlags(fs)
-			if err := fs.Parse(tc.args); err != nil {
-				t.Fatalf("Parse(%q): %v", tc.args, err)
-			}
+			o := parse(t, tc.args...)
 			errs := o.Validate()
 			if len(errs) != len(tc.wantErrs) {
 				t.Fatalf("Validate() = %v, want %d errors", errs, len(tc.wantErrs))
@@ -115,6 +144,53 @@ func TestOptions(t *testing.T) {
 				return
 			}
 			if diff := cmp.Diff(tc.wantPolicy, o.policy()); diff != "" {
+				t.Errorf("policy (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func parse(t *testing.T, args ...string) *options {
+	t.Helper()
+	o := newOptions()
+	fs := pflag.NewFlagSet("fleet-manager", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		t.Fatalf("Parse(%q): %v", args, err)
+	}
+	return o
+}
+
+func TestTTLPolicy(t *testing.T) {
+	cases := map[string]struct {
+		args []string
+		want ttl.Policy
+	}{
+		"without flags every run is kept": {},
+		"one TTL is for all finished runs": {
+			args: []string{"--agentrun-ttl-after-finished=1h"},
+			want: ttl.Policy{Succeeded: time.Hour, Failed: time.Hour},
+		},
+		"failed runs may be kept for longer": {
+			args: []string{"--agentrun-ttl-after-finished=1h", "--agentrun-failed-ttl=24h"},
+			want: ttl.Policy{Succeeded: time.Hour, Failed: 24 * time.Hour},
+		},
+		"failed runs may be kept for ever": {
+			args: []string{"--agentrun-failed-ttl=0", "--agentrun-ttl-after-finished=1h"},
+			want: ttl.Policy{Succeeded: time.Hour},
+		},
+		"failed runs may be all that goes": {
+			args: []string{"--agentrun-failed-ttl=1h"},
+			want: ttl.Policy{Failed: time.Hour},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := parse(t, tc.args...)
+			if errs := o.Validate(); len(errs) > 0 {
+				t.Fatalf("Validate() = %v", errs)
+			}
+			if diff := cmp.Diff(tc.want, o.ttlPolicy()); diff != "" {
 				t.Errorf("policy (-want +got):\n%s", diff)
 			}
 		})
@@ -143,12 +219,7 @@ func TestMemberPolicy(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := newOptions()
-			fs := pflag.NewFlagSet("fleet-manager", pflag.ContinueOnError)
-			o.AddFlags(fs)
-			if err := fs.Parse(tc.args); err != nil {
-				t.Fatalf("Parse(%q): %v", tc.args, err)
-			}
+			o := parse(t, tc.args...)
 			policy := o.memberPolicy()
 			if policy.AllowProxy != tc.proxy || policy.AllowInsecure != tc.unsafe {
 				t.Errorf("policy %+v", policy)
@@ -174,7 +245,9 @@ func TestEveryFlagHasUsage(t *testing.T) {
 	for _, name := range []string{
 		"agentrun-startup-deadline", "fatal-waiting-reasons", "kubeconfig", "kubeconfig-secret-namespaces", "metrics-bind-address",
 		"health-probe-bind-address", "member-qps", "member-burst", "max-concurrent-reconciles",
-		"allow-member-proxy", "allow-insecure-members", "member-server-allowlist", "zap-log-level", "zap-encoder",
+		"allow-member-proxy", "allow-insecure-members", "member-server-allowlist", "agentrun-ttl-after-finished", "agentrun-failed-ttl",
+		"leader-elect", "leader-elect-lease-duration", "leader-elect-renew-deadline", "leader-elect-retry-period",
+		"leader-elect-resource-namespace", "zap-log-level", "zap-encoder",
 	} {
 		if f := fs.Lookup(name); f == nil || f.Usage == "" {
 			t.Errorf("flag --%s: missing, or without usage", name)

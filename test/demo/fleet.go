@@ -173,7 +173,7 @@ func (f *fleet) startManager(ctx context.Context) error {
 	if err := os.WriteFile(file, kubeconfig, 0o600); err != nil {
 		return err
 	}
-	f.manager, err = harness.StartManager(ctx, binary, file, f.managerLog())
+	f.manager, err = harness.StartManager(ctx, binary, file, f.managerLog(), "--leader-elect-resource-namespace="+accountsNamespace)
 	return err
 }
 
@@ -205,6 +205,9 @@ func (f *fleet) register(ctx context.Context) error {
 	return nil
 }
 
+// accountsNamespace is where the manifests put accounts, and the manager's Lease.
+const accountsNamespace = "agentrun-fleet-system"
+
 // account is a ServiceAccount that the manifests in config grant rights to.
 type account struct {
 	manifests []string // folders in config
@@ -220,7 +223,7 @@ var (
 // managerKubeconfig installs the account and returns a kubeconfig of it. The server is
 // the URL to connect to, the control plane's own when empty.
 func managerKubeconfig(ctx context.Context, cp *harness.ControlPlane, a account, server string) ([]byte, error) {
-	const namespace, validity = "agentrun-fleet-system", 30 * 24 * time.Hour
+	const validity = 30 * 24 * time.Hour
 	root, err := harness.RepoRoot()
 	if err != nil {
 		return nil, err
@@ -230,7 +233,7 @@ func managerKubeconfig(ctx context.Context, cp *harness.ControlPlane, a account,
 			return nil, err
 		}
 	}
-	config, err := cp.ServiceAccountUntil(ctx, namespace, a.name, time.Now().Add(validity))
+	config, err := cp.ServiceAccountUntil(ctx, accountsNamespace, a.name, time.Now().Add(validity))
 	if err != nil {
 		return nil, err
 	}

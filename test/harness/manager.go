@@ -60,7 +60,17 @@ type Manager struct {
 
 // StartManager starts fleet-manager against the hub that kubeconfig names, and
 // returns once it is ready. The caller must Stop it, before the hub and the members.
+//
+// It takes part in leader election, with a Lease in the namespace default unless a flag
+// says otherwise, as a container of always the same pod: a manager that is started after
+// another was killed takes over at once.
 func StartManager(ctx context.Context, binary, kubeconfig, logFile string, flags ...string) (*Manager, error) {
+	return StartManagerInPod(ctx, "fleet-manager", binary, kubeconfig, logFile, flags...)
+}
+
+// StartManagerInPod is StartManager as a container of a pod of another name, so that
+// several stand for election. A standby is ready too.
+func StartManagerInPod(ctx context.Context, pod, binary, kubeconfig, logFile string, flags ...string) (*Manager, error) {
 	probe, err := freePort()
 	if err != nil {
 		return nil, err
@@ -77,8 +87,10 @@ func StartManager(ctx context.Context, binary, kubeconfig, logFile string, flags
 	m.proc, err = startProcess(ctx, program{
 		name: "fleet-manager",
 		path: script,
+		env:  []string{"POD_NAME=" + pod, "POD_UID=of-" + pod},
 		args: append([]string{
 			"--kubeconfig=" + kubeconfig,
+			"--leader-elect-resource-namespace=default",
 			"--health-probe-bind-address=127.0.0.1:" + probe,
 			"--metrics-bind-address=127.0.0.1:" + metrics,
 		}, flags...),

@@ -47,6 +47,7 @@ func TestInstall(t *testing.T) {
 	i.fieldsAreExplained()
 	i.samplesAreValid()
 	i.managersPodIsAdmitted()
+	i.managersPodHasAnIdentity()
 
 	i.register("upgraded", i.upgraded)
 	i.register("older", i.older)
@@ -58,9 +59,9 @@ func TestInstall(t *testing.T) {
 	i.removeMember("older")
 	i.stopManager()
 
-	i.expectEveryRuleUsed(i.hub, managerAccount, hubRole)
-	// A run is read from the server after a conflict alone, and an Event is patched
-	// when it repeats itself.
+	// An Event is patched when it repeats itself, and a run is read from the server after
+	// a conflict alone.
+	i.expectEveryRuleUsed(i.hub, managerAccount, hubRole, "patch events")
 	i.expectEveryRuleUsed(i.upgraded, memberAccount, memberRole, "get agentruns", "patch events")
 
 	i.apply(i.hub, "secret-namespaces")
@@ -154,6 +155,16 @@ func (i *installation) managersPodIsAdmitted() {
 	i.Expect(i.hub.Client.Get(i.Context(), client.ObjectKey{Namespace: namespace, Name: "agentrun-fleet-metrics"}, service)).To(Succeed())
 	i.Expect(labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(template.Labels))).To(BeTrue())
 	i.Expect(template.Spec.Containers[0].Ports).To(ContainElement(HaveField("Name", service.Spec.Ports[0].TargetPort.StrVal)))
+}
+
+// managersPodHasAnIdentity: leader election tells a restarted container from another pod.
+func (i *installation) managersPodHasAnIdentity() {
+	i.Helper()
+	fields := map[string]string{}
+	for _, env := range i.deployment().Spec.Template.Spec.Containers[0].Env {
+		fields[env.Name] = env.ValueFrom.FieldRef.FieldPath
+	}
+	i.Expect(fields).To(Equal(map[string]string{"POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}))
 }
 
 // neverStarting is a pod whose image cannot be pulled.

@@ -44,6 +44,9 @@ func TestEveryKustomizationBuilds(t *testing.T) {
 		"ServiceAccount agentrun-fleet-manager",
 		"ClusterRole agentrun-fleet-hub",
 		"ClusterRoleBinding agentrun-fleet-hub",
+		"Role agentrun-fleet-hub",
+		"RoleBinding agentrun-fleet-hub",
+		"PodDisruptionBudget agentrun-fleet-manager",
 		"Service agentrun-fleet-metrics",
 		"Deployment agentrun-fleet-manager",
 	}

@@ -40,11 +40,13 @@ func (i *installation) expectNothingForbidden(cp *harness.ControlPlane, account 
 		To(BeEmpty(), "missing in the role of %s in %s", account, cp.Name)
 }
 
-// expectEveryRuleUsed: what the role grants was asked for, but for the exceptions.
+// expectEveryRuleUsed: what the ClusterRole, and a Role of its name, grant was asked for, but for the exceptions.
 func (i *installation) expectEveryRuleUsed(cp *harness.ControlPlane, account, role string, except ...string) {
 	i.Helper()
 	granted := &rbacv1.ClusterRole{}
 	i.Expect(cp.Client.Get(i.Context(), client.ObjectKey{Name: role}, granted)).To(Succeed())
+	namespaced := &rbacv1.Role{}
+	i.Expect(client.IgnoreNotFound(cp.Client.Get(i.Context(), client.ObjectKey{Namespace: namespace, Name: role}, namespaced))).To(Succeed())
 	requests, err := cp.Requests(harness.ByUser(accountOf(account)))
 	i.Expect(err).NotTo(HaveOccurred())
 	used := map[string]bool{}
@@ -55,15 +57,15 @@ func (i *installation) expectEveryRuleUsed(cp *harness.ControlPlane, account, ro
 			used["list "+r.Resource] = true
 		}
 	}
-	for _, right := range rightsOf(granted) {
+	for _, right := range rightsOf(append(granted.Rules, namespaced.Rules...)) {
 		i.Expect(used[right] || slices.Contains(except, right)).
-			To(BeTrue(), "ClusterRole %s in %s grants %q, which was not used", role, cp.Name, right)
+			To(BeTrue(), "role %s in %s grants %q, which was not used", role, cp.Name, right)
 	}
 }
 
-func rightsOf(role *rbacv1.ClusterRole) []string {
+func rightsOf(rules []rbacv1.PolicyRule) []string {
 	var rights []string
-	for _, rule := range role.Rules {
+	for _, rule := range rules {
 		for _, resource := range rule.Resources {
 			for _, verb := range rule.Verbs {
 				rights = append(rights, verb+" "+resource)

@@ -134,7 +134,8 @@ func (i *installation) startManager() {
 	dir := i.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	i.Expect(os.WriteFile(kubeconfig, harness.Kubeconfig(user, ""), 0o600)).To(Succeed())
-	i.manager, err = harness.StartManager(i.Context(), i.binary, kubeconfig, filepath.Join(dir, "manager.log"), pod.Containers[0].Args...)
+	i.manager, err = harness.StartManager(i.Context(), i.binary, kubeconfig, filepath.Join(dir, "manager.log"),
+		append(pod.Containers[0].Args, "--leader-elect-resource-namespace="+namespace)...) // the pod's own, where there is a pod
 	i.Expect(err).NotTo(HaveOccurred())
 }
 
