@@ -183,9 +183,10 @@ func percentile(samples []time.Duration, p float64) time.Duration {
 }
 
 // BenchmarkHeap measures what an empty member and a live run with its pod cost on the
-// heap, beside a plain cluster with the default cache and a discovered RESTMapper.
+// heap, and a member's many pods of others, beside a plain cluster with the default cache
+// and a discovered RESTMapper.
 func BenchmarkHeap(b *testing.B) {
-	const members, runs = 40, 500
+	const members, runs, unrelated = 40, 500, 100_000
 	crd, err := harness.SandboxCRDPath(b.Context())
 	must(b, err)
 	member := harness.NewMember(b, "member", harness.WithCRDs(crd))
@@ -201,6 +202,10 @@ func BenchmarkHeap(b *testing.B) {
 		fullOurs, fullPlain := perMember(b, member, 4, ours), perMember(b, member, 4, plain)
 		report(b, "member", emptyOurs, emptyPlain)
 		report(b, "run", (fullOurs-emptyOurs)/runs, (fullPlain-emptyPlain)/runs)
+		storeUnrelated(b, member, unrelated)
+		others, othersPlain := perMember(b, member, 1, ours)-fullOurs, perMember(b, member, 1, plain)-fullPlain
+		b.ReportMetric(others/1024, "KiB/unrelated-pods")
+		b.Logf("%d pods of others: %.1f KiB, in a plain set-up %.1f KiB", unrelated, others/1024, othersPlain/1024)
 	}
 }
 
@@ -274,6 +279,18 @@ func populate(b *testing.B, member *harness.ControlPlane, runs int) {
 		pod.Annotations = map[string]string{"example.com/large": strings.Repeat("a", 1500)}
 		must(b, member.CreatePod(b.Context(), pod))
 	}
+}
+
+// storeUnrelated stores pods that are no run's.
+func storeUnrelated(b *testing.B, member *harness.ControlPlane, n int) {
+	b.Helper()
+	pod := build.MakePod("").Label("app", "web").Container("main", "registry.example/web:1")
+	pods := make([]client.Object, n)
+	for i := range pods {
+		pods[i] = pod.Obj()
+		pods[i].SetName(fmt.Sprintf("unrelated-%d", i))
+	}
+	must(b, member.Store(b.Context(), pods...))
 }
 
 func must(b *testing.B, err error) {
