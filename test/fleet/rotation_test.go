@@ -34,9 +34,9 @@ import (
 	"github.com/konveyor/agentrun-fleet/test/harness"
 )
 
-// staysEngaged is longer than the 10 s for which a replaced connection lives on, after
-// which a member that lost its replacement with it would be gone.
-const staysEngaged = 20 * time.Second
+// staysEngaged is how long a member must stay connected after a rotation. A replaced
+// connection lives on for 10 s, and took its replacement with it if that was not told apart.
+const staysEngaged = 60 * time.Second
 
 // TestRotation: a member's kubeconfig changes under the running manager while its runs
 // fail, is spoilt and mended.
@@ -51,37 +51,41 @@ func TestRotation(t *testing.T) {
 	connected := f.clusterStatus("alpha")
 
 	t.Log("runs fail before, while and after the connection is replaced: each once")
-	const runs = 60
+	const runs, before, after = 150, 20, 20
 	for i := range runs {
-		f.about(m, fmt.Sprintf("swap-%d", i))
+		f.waits(m, fmt.Sprintf("swap-%d", i))
+	}
+	for i := range runs {
+		f.awaitWaiting(m, fmt.Sprintf("swap-%d", i))
 	}
 	m.user = "fleet-of-alpha-renewed"
 	renewed := f.kubeconfig("alpha")
 	start := time.Now()
-	var after int
-	for i := range runs {
-		if i == runs/3 {
+	failed, swapped := 0, runs
+	for ; failed < min(runs, swapped+after); failed++ {
+		if failed == before {
 			f.mend("alpha", renewed)
 		}
-		if f.watched(m, m.user) {
-			after++
+		if swapped == runs && f.watched(m, m.user) {
+			swapped = failed
 		}
-		f.fail(m, fmt.Sprintf("swap-%d", i))
+		f.fail(m, fmt.Sprintf("swap-%d", failed))
 	}
-	f.WithT.Eventually(func() bool { return f.watched(m, m.user) }).Should(BeTrue(), "the renewed kubeconfig was not taken in use")
-	for i := range runs {
+	f.WithT.Expect(failed).To(Equal(swapped+after), "the renewed kubeconfig was not taken in use while %d runs failed", runs)
+	for i := range failed {
 		name := fmt.Sprintf("swap-%d", i)
 		f.WithT.Eventually(m.run(t.Context(), build.DefaultNamespace, name)).Should(failedWith("ImagePullBackOff"))
 	}
-	t.Logf("%d of %d runs failed after the renewed kubeconfig was in use", after, runs)
+	t.Logf("Of %d runs %d failed before, %d during and %d after the swap", failed, before, swapped-before, after)
 
 	t.Log("the member stays connected")
 	f.WithT.Consistently(connected).WithTimeout(staysEngaged).WithPolling(200 * time.Millisecond).
 		Should(harness.HaveCondition("Connected", metav1.ConditionTrue, "Connected"))
-	for i := range runs {
-		f.WithT.Expect(f.writes(m, fmt.Sprintf("swap-%d", i), start, first, m.user)).To(HaveLen(1))
+	for i := range failed {
+		name := fmt.Sprintf("swap-%d", i)
+		f.WithT.Expect(f.writes(m, name, start, first, m.user)).To(HaveLen(1), name)
 	}
-	f.WithT.Expect(f.failureEvents(m)).To(And(HaveLen(runs), HaveEach(1)), "Events of each run's failure")
+	f.WithT.Expect(f.failureEvents(m)).To(And(HaveLen(failed), HaveEach(1)), "Events of each run's failure")
 	f.failOnce(m, "after-the-overlap", m.user)
 
 	t.Log("annotations and labels reconnect nothing")
@@ -116,8 +120,20 @@ func TestRotation(t *testing.T) {
 // about creates a run that is observed, and whose pod is about to fail.
 func (f *fleet) about(m *member, name string) {
 	f.Helper()
+	f.waits(m, name)
+	f.awaitWaiting(m, name)
+}
+
+// waits creates a run whose pod is about to fail.
+func (f *fleet) waits(m *member, name string) {
+	f.Helper()
 	run := build.MakeAgentRun(name).Obj()
 	f.WithT.Expect(m.create(f.Context(), run, labelled(run).Scheduled().Waiting("main", "ContainerCreating", "").Obj())).To(Succeed())
+}
+
+// awaitWaiting waits until that is observed.
+func (f *fleet) awaitWaiting(m *member, name string) {
+	f.Helper()
 	f.WithT.Eventually(m.run(f.Context(), build.DefaultNamespace, name)).Should(harness.HaveCondition("Succeeded", metav1.ConditionUnknown, "ContainerCreating"))
 }
 
