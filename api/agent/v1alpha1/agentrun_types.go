@@ -140,7 +140,7 @@ type AgentRunSpec struct {
 	// member's clock, a finished run is kept. Then it is deleted with the Sandbox and
 	// the pod that it controls; a failed run not before the hub has recorded its failure.
 	// 0 means at once; when absent, the manager's --agentrun-ttl-after-finished applies,
-	// or for a failed run its --agentrun-failed-ttl.
+	// or for a failed run its --agentrun-failed-ttl where that is given.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
