@@ -49,7 +49,7 @@ const (
 )
 
 // podNamespaceFile names the namespace of the pod that the process runs in.
-var podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // lock is the Lease that makes a manager the one that works. It differs from client-go's:
 //
@@ -76,7 +76,7 @@ func newLock(hub *rest.Config, o *options) (*lock, error) {
 	if !o.leaderElect {
 		return nil, nil
 	}
-	namespace, err := o.leaseNamespace()
+	namespace, err := o.leaseNamespace(podNamespaceFile)
 	if err != nil {
 		return nil, err
 	}
@@ -227,12 +227,12 @@ func (l *lock) standby() error {
 	}
 }
 
-// leaseNamespace is where the Lease is.
-func (o *options) leaseNamespace() (string, error) {
+// leaseNamespace is where the Lease is. podFile names the pod's own, if there is a pod.
+func (o *options) leaseNamespace(podFile string) (string, error) {
 	if o.leaderElectNamespace != "" {
 		return o.leaderElectNamespace, nil
 	}
-	content, err := os.ReadFile(podNamespaceFile)
+	content, err := os.ReadFile(podFile)
 	switch namespace := strings.TrimSpace(string(content)); {
 	case err == nil && namespace != "":
 		return namespace, nil

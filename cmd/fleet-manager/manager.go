@@ -110,6 +110,7 @@ func newManager(hub *rest.Config, o *options, lock *lock) (mcmanager.Manager, er
 	}
 	if err := agentrun.SetupWithManager(mgr, agentrun.Options{
 		Policy:                  o.policy(),
+		TTL:                     o.ttlPolicy(),
 		MaxConcurrentReconciles: o.maxConcurrentReconciles,
 		Member:                  memberState(provider),
 	}); err != nil {
