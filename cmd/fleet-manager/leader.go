@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -46,6 +47,9 @@ const (
 	leaseTimeout = 10 * time.Second
 	// releaseTimeout leaves room, after shutdownTimeout, within the 10 s that a manager may take to end.
 	releaseTimeout = time.Second
+
+	// errLeaderElectionLost is what controller-runtime says, which exports no error for it.
+	errLeaderElectionLost = "leader election lost"
 )
 
 // podNamespaceFile names the namespace of the pod that the process runs in.
@@ -175,10 +179,7 @@ func (l *lock) release() error {
 			LeaderTransitions:    record.LeaderTransitions,
 		})
 	}
-	if err != nil {
-		return fmt.Errorf("releasing the Lease %s, which now has to expire: %w", l.Describe(), err)
-	}
-	return nil
+	return err
 }
 
 // after says how a manager ended that has the lock, and lets the next one begin when that
@@ -186,8 +187,11 @@ func (l *lock) release() error {
 func (l *lock) after(err error) error {
 	switch {
 	case err == nil:
-		return l.release()
-	case l.leads.Load() && err.Error() == "leader election lost": // controller-runtime exports no error for it
+		if err := l.release(); err != nil {
+			ctrl.Log.Error(err, "Another manager has to wait for the Lease to expire", "lease", l.Describe())
+		}
+		return nil
+	case l.leads.Load() && err.Error() == errLeaderElectionLost:
 		return fmt.Errorf("the Lease %s could not be renewed in time, and another manager may take it: ending: %w", l.Describe(), err)
 	default:
 		return err
@@ -199,6 +203,7 @@ func (l *lock) elect(o *options, to ctrl.Options) ctrl.Options {
 	if l == nil {
 		return to
 	}
+	to.Logger = ctrl.Log.WithSink(endedElection{ctrl.Log.GetSink()})
 	to.LeaderElection = true
 	to.LeaderElectionID = leaseName // of metrics
 	to.LeaderElectionResourceLockInterface = l
@@ -206,6 +211,19 @@ func (l *lock) elect(o *options, to ctrl.Options) ctrl.Options {
 	to.RenewDeadline = &o.leaderElectRenewDeadline
 	to.RetryPeriod = &o.leaderElectRetryPeriod
 	return to
+}
+
+// endedElection leaves out the error that controller-runtime logs whenever a manager with
+// leader election is stopped. When the Lease is lost, Start returns it.
+type endedElection struct {
+	logr.LogSink
+}
+
+// Error logs an error.
+func (s endedElection) Error(err error, msg string, keysAndValues ...any) {
+	if err == nil || err.Error() != errLeaderElectionLost {
+		s.LogSink.Error(err, msg, keysAndValues...)
+	}
 }
 
 // recordEvents records who leads as Events of the Lease.
