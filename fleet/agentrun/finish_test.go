@@ -57,7 +57,7 @@ type bookkeeper struct {
 	t      *testing.T
 	member *engaged
 	books  books
-	clock  *clocktesting.FakePassiveClock
+	wall   *clocktesting.FakePassiveClock
 }
 
 func keepBooks(t *testing.T, member *engaged) *bookkeeper {
@@ -65,9 +65,9 @@ func keepBooks(t *testing.T, member *engaged) *bookkeeper {
 	own := *member // with a state and a client of its own
 	k := &bookkeeper{
 		Reconciler: own.reconciler(), WithT: harness.NewGomega(t), t: t, member: &own, books: books{},
-		clock: clocktesting.NewFakePassiveClock(noon),
+		wall: clocktesting.NewFakePassiveClock(noon),
 	}
-	k.Reconciler.ledger, k.Reconciler.clock = k.books, k.clock
+	k.ledger, k.clock = k.books, k.wall
 	return k
 }
 
@@ -233,7 +233,7 @@ func TestFinish(t *testing.T) {
 		runName := fmt.Sprintf("finish-%d", n)
 		t.Run(name, func(t *testing.T) {
 			k := keepBooks(t, member)
-			k.member.state, k.Reconciler.ttl = tc.state, tc.policy
+			k.member.state, k.ttl = tc.state, tc.policy
 			run := k.store(tc.run(runName).Obj(), tc.recorded)
 			result := k.toRest(runName)
 			k.Expect(result.RequeueAfter).To(Equal(tc.wantAgain))
@@ -280,7 +280,7 @@ func TestMarkIsOneWrite(t *testing.T) {
 // TestMarkOnTheWayOut: a run that a finalizer holds is marked, and nothing else happens to it.
 func TestMarkOnTheWayOut(t *testing.T) {
 	k := keepBooks(t, engage(t))
-	k.Reconciler.ttl = ttl.Policy{Failed: time.Second}
+	k.ttl = ttl.Policy{Failed: time.Second}
 	held := failedAt("run", noon.Add(-time.Hour)).Obj()
 	held.Finalizers = []string{"example.com/hold"}
 	held.Status.Conditions = nil // were it to stay, the condition would be completed
@@ -331,7 +331,7 @@ func TestFinishLosesTheRace(t *testing.T) {
 		runName := fmt.Sprintf("race-%d", n)
 		t.Run(name, func(t *testing.T) {
 			k := keepBooks(t, member)
-			k.Reconciler.ttl = ttl.Policy{Failed: time.Minute}
+			k.ttl = ttl.Policy{Failed: time.Minute}
 			run := k.store(failedAt(runName, noon.Add(-time.Hour)).Obj(), true)
 			stored := run.DeepCopy()
 			stored.Annotations = map[string]string{}

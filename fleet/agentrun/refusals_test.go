@@ -93,7 +93,7 @@ func TestWithoutTheRightToMark(t *testing.T) {
 	k.Expect(k.once("second")).To(inMinutes)
 	k.Expect(k.asked("patch")).To(Equal(1), "one refusal stands for the namespace")
 
-	k.clock.SetTime(noon.Add(refusalHolds))
+	k.wall.SetTime(noon.Add(refusalHolds))
 	k.Expect(k.once("second")).To(inMinutes)
 	k.Expect(k.asked("patch")).To(Equal(2), "after a while it is asked again")
 	k.Expect(k.stored("first").Annotations).To(BeEmpty())
@@ -101,7 +101,7 @@ func TestWithoutTheRightToMark(t *testing.T) {
 	grant(t, k.member.plane, "mark", rbacv1.PolicyRule{APIGroups: []string{"konveyor.io"}, Resources: []string{"agentruns"}, Verbs: []string{"patch"}})
 	k.Eventually(func() bool {
 		// The authorizer learns of a grant from its own watch.
-		k.clock.SetTime(k.clock.Now().Add(refusalHolds))
+		k.wall.SetTime(k.wall.Now().Add(refusalHolds))
 		k.once("first")
 		return k.stored("first").Recorded()
 	}).Should(BeTrue())
@@ -110,7 +110,7 @@ func TestWithoutTheRightToMark(t *testing.T) {
 // TestWithoutTheRightToDelete: an Event tells which right is missing.
 func TestWithoutTheRightToDelete(t *testing.T) {
 	k := keepBooks(t, engageLimited(t))
-	k.Reconciler.ttl = ttl.Policy{Succeeded: time.Minute}
+	k.ttl = ttl.Policy{Succeeded: time.Minute}
 	k.store(succeededAt("run", noon.Add(-time.Hour)).Obj(), false)
 	k.Expect(k.once("run")).To(inMinutes)
 	k.Expect(k.once("run")).To(inMinutes)
@@ -123,7 +123,7 @@ func TestWithoutTheRightToDelete(t *testing.T) {
 
 	grant(t, k.member.plane, "delete", rbacv1.PolicyRule{APIGroups: []string{"konveyor.io"}, Resources: []string{"agentruns"}, Verbs: []string{"delete"}})
 	k.Eventually(func() any {
-		k.clock.SetTime(k.clock.Now().Add(refusalHolds))
+		k.wall.SetTime(k.wall.Now().Add(refusalHolds))
 		k.once("run")
 		return k.stored("run")
 	}).Should(BeNil())
