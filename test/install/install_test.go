@@ -56,13 +56,14 @@ func TestInstall(t *testing.T) {
 	i.failRun(i.older)
 	i.hubKnows()
 	i.stopSandbox(pod)
+	i.expireRun(i.upgraded)
 	i.removeMember("older")
 	i.stopManager()
 
 	// An Event is patched when it repeats itself, and a run is read from the server after
 	// a conflict alone.
 	i.expectEveryRuleUsed(i.hub, managerAccount, hubRole, "patch events")
-	i.expectEveryRuleUsed(i.upgraded, memberAccount, memberRole, "get agentruns", "patch events")
+	i.expectEveryRuleUsed(i.upgraded, memberAccount, memberRole, "get agentruns", "patch events", "patch agentruns")
 
 	i.apply(i.hub, "secret-namespaces")
 	i.managerMayReadSecretsOnlyInItsNamespace()
@@ -250,6 +251,17 @@ func (i *installation) stopSandbox(pod *build.PodWrapper) {
 			at, _, err := unstructured.NestedString(o.(*unstructured.Unstructured).Object, "spec", "shutdownTime")
 			return at, err
 		}, Not(BeEmpty())))
+}
+
+// expireRun makes a finished run whose time is over, and sees it go.
+func (i *installation) expireRun(cp *harness.ControlPlane) {
+	i.Helper()
+	run := build.MakeAgentRun("expires").TTLAfterFinished(0).Phase(agentv1alpha1.AgentRunSucceeded).Completed(time.Now()).Obj()
+	i.Expect(cp.CreateRun(i.Context(), run)).To(Succeed())
+	i.Eventually(func() error {
+		return cp.Client.Get(i.Context(), client.ObjectKeyFromObject(run), run)
+	}).Should(WithTransform(apierrors.IsNotFound, BeTrue()))
+	i.seeEvent(cp, run, "TTLExpired")
 }
 
 func (i *installation) removeMember(cluster string) {
