@@ -81,20 +81,7 @@ func run(ctx context.Context, hub *rest.Config, o *options) error {
 // newManager wires the provider, the reconciler and the rollup to the hub. A nil lock
 // stands for no leader election.
 func newManager(hub *rest.Config, o *options, lock *lock) (mcmanager.Manager, error) {
-	provider := kubeconfigsecret.New(kubeconfigsecret.Options{
-		Namespaces: o.secretNamespaces,
-		NewCluster: func(ctx context.Context, conn *kubeconfigsecret.Connection) (cluster.Cluster, error) {
-			return agentrun.NewCluster(ctx, conn.Config, conn.Serves, conn.ClusterOptions)
-		},
-		Policy:            o.memberPolicy(),
-		RequiredResources: agentrun.RequiredResources(),
-		RequiredAccess:    agentrun.RequiredAccess(),
-		OptionalResources: agentrun.OptionalResources(),
-		OptionalAccess:    agentrun.OptionalAccess(),
-		QPS:               o.memberQPS,
-		Burst:             o.memberBurst,
-		UserAgent:         "agentrun-fleet",
-	})
+	provider := newProvider(o)
 	mgr, err := mcmanager.New(hub, provider, lock.elect(o, ctrl.Options{
 		Scheme:                  newHubScheme(),
 		Metrics:                 metricsserver.Options{BindAddress: o.metricsAddr},
@@ -108,6 +95,10 @@ func newManager(hub *rest.Config, o *options, lock *lock) (mcmanager.Manager, er
 	if err := provider.SetupWithManager(mgr.GetLocalManager()); err != nil {
 		return nil, fmt.Errorf("setting up the provider of members: %w", err)
 	}
+	roll := rollup.New(mgr.GetLocalManager(), members{provider}, rollup.Options{
+		PodOf:   agentrun.PodOf,
+		Culprit: startup.Culprit,
+	})
 	if err := agentrun.SetupWithManager(mgr, agentrun.Options{
 		Policy:                  o.policy(),
 		TTL:                     o.ttlPolicy(),
@@ -116,15 +107,30 @@ func newManager(hub *rest.Config, o *options, lock *lock) (mcmanager.Manager, er
 	}); err != nil {
 		return nil, fmt.Errorf("setting up the AgentRun controller: %w", err)
 	}
-	if err := mgr.Add(rollup.New(mgr.GetLocalManager(), members{provider}, rollup.Options{
-		PodOf:   agentrun.PodOf,
-		Culprit: startup.Culprit,
-	})); err != nil {
+	if err := mgr.Add(roll); err != nil {
 		return nil, fmt.Errorf("setting up the rollup: %w", err)
 	}
 	provider.Subscribe(forgetGone(provider))
 	lock.recordEvents(mgr.GetLocalManager())
 	return mgr, addProbes(mgr, provider, lock)
+}
+
+// newProvider returns the provider of members, which connects to them as the reconciler needs.
+func newProvider(o *options) *kubeconfigsecret.Provider {
+	return kubeconfigsecret.New(kubeconfigsecret.Options{
+		Namespaces: o.secretNamespaces,
+		NewCluster: func(ctx context.Context, conn *kubeconfigsecret.Connection) (cluster.Cluster, error) {
+			return agentrun.NewCluster(ctx, conn.Config, conn.Serves, conn.ClusterOptions)
+		},
+		Policy:            o.memberPolicy(),
+		RequiredResources: agentrun.RequiredResources(),
+		RequiredAccess:    agentrun.RequiredAccess(),
+		OptionalResources: agentrun.OptionalResources(),
+		OptionalAccess:    agentrun.OptionalAccess(),
+		QPS:               o.memberQPS,
+		Burst:             o.memberBurst,
+		UserAgent:         "agentrun-fleet",
+	})
 }
 
 // hubCache holds of the hub only what is read. In the namespaces of others there may be
