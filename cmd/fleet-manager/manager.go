@@ -98,12 +98,14 @@ func newManager(hub *rest.Config, o *options, lock *lock) (mcmanager.Manager, er
 	roll := rollup.New(mgr.GetLocalManager(), members{provider}, rollup.Options{
 		PodOf:   agentrun.PodOf,
 		Culprit: startup.Culprit,
+		Clock:   hubClock(),
 	})
 	if err := agentrun.SetupWithManager(mgr, agentrun.Options{
 		Policy:                  o.policy(),
 		TTL:                     o.ttlPolicy(),
 		MaxConcurrentReconciles: o.maxConcurrentReconciles,
 		Member:                  memberState(provider),
+		Clock:                   hubClock(),
 	}); err != nil {
 		return nil, fmt.Errorf("setting up the AgentRun controller: %w", err)
 	}
@@ -130,6 +132,7 @@ func newProvider(o *options) *kubeconfigsecret.Provider {
 		QPS:               o.memberQPS,
 		Burst:             o.memberBurst,
 		UserAgent:         "agentrun-fleet",
+		Clock:             hubClock(),
 	})
 }
 

@@ -49,7 +49,7 @@ type Options struct {
 	// clocks agree.
 	Member func(multicluster.ClusterName) MemberState
 	// Clock tells the hub's time. Default the real one.
-	Clock clock.PassiveClock
+	Clock clock.WithTicker
 }
 
 func (o *Options) setDefaults() {
@@ -75,7 +75,7 @@ func SetupWithManager(mgr mcmanager.Manager, opts Options) error {
 		clusters: mgr, member: opts.Member, policy: opts.Policy, ttl: opts.TTL, ledger: opts.Ledger,
 		clock: opts.Clock, seen: newFirstSeen(),
 	}
-	queue := newFairQueue(controllerName, newLimiter(), (opts.MaxConcurrentReconciles+3)/4)
+	queue := newFairQueue(controllerName, newLimiter(), (opts.MaxConcurrentReconciles+3)/4, opts.Clock)
 	// A controller-runtime controller without sources: multicluster-runtime's own leaves
 	// a goroutine behind for each source of each member that was ever engaged, puts all
 	// members into one queue, and does not tell an initial list from what happens now.

@@ -91,7 +91,7 @@ func TestEngagingLeavesNothingBehind(t *testing.T) {
 // drained is an engager of which a worker takes what comes, and the number of that.
 func drained(t *testing.T) (*engager, *atomic.Int64) {
 	t.Helper()
-	queue := newFairQueue("", workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request](), 1)
+	queue := newFairQueue("", workqueue.DefaultTypedControllerRateLimiter[mcreconcile.Request](), 1, clock.RealClock{})
 	e := &engager{queue: queue, seen: newFirstSeen(), clock: clock.RealClock{}}
 	delivered := &atomic.Int64{}
 	done := make(chan struct{})

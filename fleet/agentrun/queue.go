@@ -20,6 +20,7 @@ import (
 	"sync"
 
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
@@ -42,14 +43,16 @@ type fairQueue struct {
 // request names no member.
 var wake = mcreconcile.Request{}
 
-// newFairQueue returns a queue that has at most perMember requests of a member in work.
-func newFairQueue(name string, limiter workqueue.TypedRateLimiter[mcreconcile.Request], perMember int) *fairQueue {
+// newFairQueue returns a queue that has at most perMember requests of a member in work,
+// and delays by the clock.
+func newFairQueue(name string, limiter workqueue.TypedRateLimiter[mcreconcile.Request], perMember int, c clock.WithTicker) *fairQueue {
 	l := &lanes{limit: perMember, byMember: map[multicluster.ClusterName]*lane{}}
 	return &fairQueue{lanes: l, TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 		workqueue.TypedRateLimitingQueueConfig[mcreconcile.Request]{
 			Name: name,
 			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[mcreconcile.Request]{
-				Name: name,
+				Name:  name,
+				Clock: c,
 				Queue: workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[mcreconcile.Request]{
 					Name: name, Queue: l,
 				}),

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
@@ -162,7 +163,7 @@ func (a *announcer) OnRecorded(f func(multicluster.ClusterName, types.Namespaced
 
 // TestRecordedRunsAreQueued: after what happens in the member now.
 func TestRecordedRunsAreQueued(t *testing.T) {
-	queue := newFairQueue("recorded", workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](time.Second, time.Second), 2)
+	queue := newFairQueue("recorded", workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](time.Second, time.Second), 2, clock.RealClock{})
 	defer queue.ShutDown()
 	ledger := &announcer{}
 	enqueueRecorded(ledger, queue)
