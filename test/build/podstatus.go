@@ -19,9 +19,11 @@ package build
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Phase sets the pod's phase.
@@ -54,6 +56,12 @@ func (w *PodWrapper) TerminatedMessage(container, reason, message string, exitCo
 	return w.state(container, corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{Reason: reason, Message: message, ExitCode: exitCode},
 	})
+}
+
+// FinishedAt sets when a container ended that is Terminated.
+func (w *PodWrapper) FinishedAt(container string, t time.Time) *PodWrapper {
+	w.status(container).State.Terminated.FinishedAt = metav1.NewTime(t)
+	return w
 }
 
 // Restarts sets how often a container that has a state was started again.

@@ -23,6 +23,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
@@ -31,8 +32,8 @@ import (
 	"github.com/konveyor/agentrun-fleet/test/harness"
 )
 
-// TestAMemberReturns: what happened in a member that was away is handled once, with the
-// times at which it happened, and the hub's numbers stand meanwhile.
+// TestAMemberReturns: what happened in a member that was away for hours is handled once, with
+// the times at which it happened, and the hub's numbers stand meanwhile.
 func TestAMemberReturns(t *testing.T) {
 	for name, restart := range map[string]bool{"under a manager that runs on": false, "under a manager that was started meanwhile": true} {
 		t.Run(name, func(t *testing.T) { memberReturns(t, restart) })
@@ -43,6 +44,7 @@ func memberReturns(t *testing.T, restart bool) {
 	t.Helper()
 	f := newFleet(t, "away", "well")
 	m, well := f.members["away"], f.members["well"]
+	f.setsClock()
 	f.join("away", "well")
 	f.start()
 	f.namespace("work")
@@ -51,64 +53,85 @@ func memberReturns(t *testing.T, restart bool) {
 	for _, name := range []string{"succeeds", "crashes", "pulls"} {
 		f.about(m, name)
 	}
-	const deadline = 15
-	due := build.MakeAgentRun("due").StartupDeadline(deadline).Obj()
-	f.WithT.Expect(m.CreateRun(t.Context(), due)).To(Succeed())
+	const hours, deadline = 3, 2 * time.Hour
+	due := build.MakeAgentRun("due").StartupDeadline(int32(deadline.Seconds())).Obj()
+	patient := build.MakeAgentRun("patient").StartupDeadline(2 * int32(deadline.Seconds())).Obj()
+	f.WithT.Expect(m.create(t.Context(), due, patient)).To(Succeed())
 	f.WithT.Eventually(f.clusterStatus("away")).Should(HaveField("Status.Runs", HaveValue(
-		Equal(fleetv1alpha1.RunCounts{Pending: 4, Active: 4, Failed: 2}))))
-	f.WithT.Eventually(f.fleetStatus).Should(HaveField("Status.Runs", Equal(fleetv1alpha1.RunCounts{Pending: 5, Active: 5, Failed: 3})))
+		Equal(fleetv1alpha1.RunCounts{Pending: 5, Active: 5, Failed: 2}))))
+	f.WithT.Eventually(f.fleetStatus).Should(HaveField("Status.Runs", Equal(fleetv1alpha1.RunCounts{Pending: 6, Active: 6, Failed: 3})))
 	ofMember, ofFleet := recordCluster(f, "away"), recordFleet(f)
 
 	left := time.Now()
 	m.proxy.Pause()
 	m.proxy.Reset()
-	ended := metav1.NewTime(time.Now().Add(-time.Second).Truncate(time.Second))
+	f.WithT.Eventually(f.clusterStatus("away")).Should(harness.HaveCondition("Connected", metav1.ConditionUnknown, "Unreachable"))
+	lost, err := f.clusterStatus("away")()
+	f.WithT.Expect(err).NotTo(HaveOccurred())
+	for hour := range hours {
+		f.setClock(time.Duration(hour+1) * time.Hour)
+		if restart && hour == 1 {
+			f.stop()
+			f.start()
+		}
+		// The manager is at work, and the hub's numbers move.
+		f.failOnce(well, fmt.Sprintf("hour-%d", hour), well.user)
+	}
+	ended := left.Add(time.Hour).Truncate(time.Second)
 	f.ends(m, "succeeds", corev1.PodSucceeded, "Completed", 0, ended)
 	f.ends(m, "crashes", corev1.PodFailed, "Error", 3, ended)
 	f.fail(m, "pulls")
-	f.WithT.Eventually(f.clusterStatus("away")).Should(harness.HaveCondition("Connected", metav1.ConditionUnknown, "Unreachable"))
-	passed := due.CreationTimestamp.Add(deadline * time.Second)
-	f.WithT.Eventually(time.Now).Should(BeTemporally(">", passed))
-	if restart {
-		f.stop()
-		f.start()
-	}
-	f.failOnce(well, "meanwhile", well.user) // the manager is at work, and the hub's numbers move
 	f.WithT.Eventually(f.fleetStatus).Should(HaveField("Status.Runs", Equal(
-		fleetv1alpha1.RunCounts{Pending: 1, Active: 1, Failed: 4, Unknown: 4})))
+		fleetv1alpha1.RunCounts{Pending: 1, Active: 1, Failed: 3 + hours, Unknown: 5})))
 	f.WithT.Expect(m.run(t.Context(), build.DefaultNamespace, "due")()).To(harness.HavePhase(agentv1alpha1.AgentRunPending))
+	f.WithT.Expect(f.clusterStatus("away")()).To(lostSince(lost))
 
 	m.proxy.Resume()
-	back := time.Now()
+	back := f.now()
 	outcomes := map[string]OmegaMatcher{
-		"succeeds": And(harness.HavePhase(agentv1alpha1.AgentRunSucceeded), completedAt(ended.Time)),
-		"crashes":  And(failedWith("Error"), completedAt(ended.Time)),
-		"pulls":    failedWith("ImagePullBackOff"),
-		"due":      And(failedWith("StartupDeadlineExceeded"), completedAt(passed)),
+		"succeeds": And(harness.HavePhase(agentv1alpha1.AgentRunSucceeded), completed(BeTemporally("==", ended))),
+		"crashes":  And(failedWith("Error"), completed(BeTemporally("==", ended))),
+		// Kubelet does not say since when.
+		"pulls": And(failedWith("ImagePullBackOff"), completed(BeTemporally("~", back, harness.EventuallyTimeout))),
+		"due":   And(failedWith("StartupDeadlineExceeded"), completed(BeTemporally("==", due.CreationTimestamp.Add(deadline)))),
 	}
 	for run, outcome := range outcomes {
 		f.WithT.Eventually(m.run(t.Context(), build.DefaultNamespace, run)).Should(outcome, run)
 	}
-	t.Logf("All were handled %s after the member's return", time.Since(back).Round(time.Millisecond))
+	t.Logf("All were handled %s after the member's return", f.now().Sub(back).Round(time.Millisecond))
 	f.WithT.Eventually(f.fleetStatus).Should(HaveField("Status.Runs", Equal(
-		fleetv1alpha1.RunCounts{Pending: 1, Active: 1, Succeeded: 1, Failed: 7})))
+		fleetv1alpha1.RunCounts{Pending: 2, Active: 2, Succeeded: 1, Failed: 6 + hours})))
+	f.WithT.Expect(m.run(t.Context(), build.DefaultNamespace, "patient")()).To(harness.HavePhase(agentv1alpha1.AgentRunPending))
 	for run := range outcomes {
 		f.WithT.Expect(f.writes(m, run, left, m.user)).To(HaveLen(1), run)
 	}
-	f.neverLess(ofMember, 2, 6)
-	f.neverLessInAll(ofFleet, 3, 8)
+	f.WithT.Expect(f.writes(m, "patient", left, m.user)).To(BeEmpty())
+	f.WithT.Expect(f.failureEvents(m)).To(And(HaveKey("due"), HaveEach(1)))
+	f.neverLess(ofMember, 2, 7)
+	f.neverLessInAll(ofFleet, 3, 9)
 }
 
-func completedAt(at time.Time) OmegaMatcher {
-	return HaveField("Status.CompletionTime.Time", BeTemporally("==", at))
+// lostSince matches a member's status that says it was lost when it was, and not later.
+func lostSince(first *fleetv1alpha1.AgentRunClusterStatus) OmegaMatcher {
+	connected := meta.FindStatusCondition(first.Status.Conditions, "Connected")
+	return And(
+		HaveField("Status.LastContactTime", Equal(first.Status.LastContactTime)),
+		HaveField("Status.Conditions", ContainElement(And(
+			HaveField("Type", connected.Type), HaveField("Status", connected.Status),
+			HaveField("LastTransitionTime", Equal(connected.LastTransitionTime)),
+		))),
+	)
+}
+
+func completed(at OmegaMatcher) OmegaMatcher {
+	return HaveField("Status.CompletionTime.Time", at)
 }
 
 // ends lets a run's pod end, at a time.
-func (f *fleet) ends(m *member, name string, phase corev1.PodPhase, reason string, exitCode int32, at metav1.Time) {
+func (f *fleet) ends(m *member, name string, phase corev1.PodPhase, reason string, exitCode int32, at time.Time) {
 	f.Helper()
-	pod := labelled(build.MakeAgentRun(name).Obj()).Scheduled().Phase(phase).Terminated("main", reason, exitCode).Obj()
-	pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt = at
-	f.WithT.Expect(m.SetPodStatus(f.Context(), pod)).To(Succeed())
+	pod := labelled(build.MakeAgentRun(name).Obj()).Scheduled().Phase(phase).Terminated("main", reason, exitCode).FinishedAt("main", at)
+	f.WithT.Expect(m.SetPodStatus(f.Context(), pod.Obj())).To(Succeed())
 }
 
 // neverLess: no version of a member's status has fewer failed runs, or fewer in all.

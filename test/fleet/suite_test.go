@@ -75,13 +75,19 @@ type fleet struct {
 	hub     *harness.ControlPlane
 	members map[string]*member
 	manager *harness.Manager
+	binary  string
 	logs    string
+	// clockFile holds ahead, by which the fleet's clocks are ahead of the test's (setsClock).
+	clockFile string
+	ahead     time.Duration
 }
 
 // member is a member cluster as the tests see it.
 type member struct {
 	*harness.ControlPlane
 	proxy *harness.Proxy
+	// front stands between proxy and API server where the clock can be set; else it is nil.
+	front *harness.Front
 	// failing counts the runs that populate has made to fail.
 	failing int
 	// user is who the hub's manager is in the member.
@@ -107,7 +113,7 @@ func newFleetWith(t *testing.T, more []harness.Option, names ...string) *fleet {
 		options = append(options, o)
 	}
 	planes := harness.NewControlPlanes(t, options...)
-	f := &fleet{T: t, WithT: g, hub: planes[0], members: map[string]*member{}, logs: t.TempDir()}
+	f := &fleet{T: t, WithT: g, hub: planes[0], members: map[string]*member{}, binary: managerBinary, logs: t.TempDir()}
 	g.Expect(f.hub.EnsureNamespace(t.Context(), clusters)).To(Succeed())
 	for i, name := range names {
 		f.members[name] = &member{ControlPlane: planes[i+1], proxy: harness.NewProxy(t, planes[i+1]), user: "fleet-of-" + name}
@@ -119,6 +125,9 @@ func newFleetWith(t *testing.T, more []harness.Option, names ...string) *fleet {
 func (f *fleet) kubeconfig(name string) []byte {
 	f.Helper()
 	m := f.members[name]
+	if m.front != nil {
+		return m.front.Kubeconfig(m.proxy.URL())
+	}
 	user, err := m.AddUser(m.user, "system:masters")
 	f.WithT.Expect(err).NotTo(HaveOccurred())
 	return harness.Kubeconfig(user, m.proxy.URL())
@@ -144,7 +153,7 @@ func (f *fleet) leave(name string) {
 func (f *fleet) start(flags ...string) {
 	f.Helper()
 	logFile := filepath.Join(f.logs, fmt.Sprintf("manager-%d.log", time.Now().UnixNano()))
-	manager, err := harness.StartManager(f.Context(), managerBinary, f.hub.KubeconfigPath(), logFile, flags...)
+	manager, err := harness.StartManager(f.Context(), f.binary, f.hub.KubeconfigPath(), logFile, flags...)
 	f.WithT.Expect(err).NotTo(HaveOccurred())
 	f.manager = manager
 	f.Cleanup(func() {

@@ -25,19 +25,27 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
 
-// BuildManager builds fleet-manager into dir and returns its path. It is built with
-// the race detector when the caller is.
-func BuildManager(ctx context.Context, dir string) (string, error) {
+// ClockFileEnv names the file that says how far the clock of a manager is ahead, as a
+// duration, when it was built with OffsetClockTag.
+const (
+	ClockFileEnv   = "FLEET_MANAGER_CLOCK_FILE"
+	OffsetClockTag = "offsetclock"
+)
+
+// BuildManager builds fleet-manager into dir, with build tags, and returns its path. It is
+// built with the race detector when the caller is.
+func BuildManager(ctx context.Context, dir string, tags ...string) (string, error) {
 	root, err := RepoRoot()
 	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(dir, "fleet-manager")
-	args := []string{"build", "-o", binary}
+	args := []string{"build", "-o", binary, "-tags=" + strings.Join(tags, ",")}
 	if raceEnabled {
 		args = append(args, "-race")
 	}
