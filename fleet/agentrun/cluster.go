@@ -245,7 +245,8 @@ func RequiredResources() []schema.GroupVersionResource {
 }
 
 // RequiredAccess is what a member's kubeconfig must allow for runs to be observed and
-// failed. Events are not among it: without them the rest works.
+// failed. Events are not among it, nor are marking and deleting runs: without them the
+// rest works.
 func RequiredAccess() []authorizationv1.ResourceAttributes {
 	return slices.Concat(
 		access(agentv1alpha1.GroupVersion.Group, "agentruns", "", "get", "list", "watch"),
