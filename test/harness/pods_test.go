@@ -38,6 +38,11 @@ func TestStoredStatusesAreThoseThatWereBuilt(t *testing.T) {
 			InitContainer("setup", "init:1").Sidecar("proxy", "proxy:1").Container("main", "image:1").
 			SchedulingGate("test/hold")
 	}
+	// The controller manager takes back what was said more than two minutes ago.
+	disrupted := corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "drained",
+		LastTransitionTime: metav1.NewTime(time.Now().Truncate(time.Second)),
+	}
 	cases := map[string]*build.PodWrapper{
 		"a container waits":                pod("waits").Waiting("main", "ErrImagePull", "no such image"),
 		"an init container waits":          pod("init-waits").Waiting("setup", "InvalidImageName", ""),
@@ -48,7 +53,7 @@ func TestStoredStatusesAreThoseThatWereBuilt(t *testing.T) {
 		"the scheduler finds no node":      pod("nowhere").Unschedulable("0/0 nodes are available"),
 		"the pod is gated":                 pod("gated").SchedulingGated(),
 		"the pod was evicted":              pod("evicted").PodFailed("Evicted", "low on memory"),
-		"the pod is evicted while it runs": pod("disrupted").Running("main").Disrupted("EvictionByEvictionAPI", "drained"),
+		"the pod is evicted while it runs": pod("disrupted").Running("main").Condition(disrupted),
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

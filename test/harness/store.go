@@ -20,11 +20,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"path"
-	"slices"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,8 +34,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// putsAtOnce is how many objects go into one transaction; etcd allows 128.
-const putsAtOnce = 100
+// putters is how many objects are put at a time.
+const putters = 8
 
 // keyValue is a put request of etcd's JSON gateway, which takes bytes as base64.
 type keyValue struct {
@@ -42,27 +43,37 @@ type keyValue struct {
 	Value []byte `json:"value"`
 }
 
-type putOp struct {
-	Put keyValue `json:"request_put"`
+// Store puts objects into etcd, in no order, where the API server finds them as if it had
+// stored them, with the status and the creation time that they are given. It is for what
+// cannot be created: the objects of a cluster whose clock is off, or very many at once.
+// What is stored a second time is another version of the object. Custom objects and those
+// of the core group can be stored.
+func (cp *ControlPlane) Store(ctx context.Context, objects ...client.Object) error {
+	transport := &http.Transport{MaxIdleConnsPerHost: putters}
+	defer transport.CloseIdleConnections()
+	httpClient := &http.Client{Transport: transport}
+	errs := make([]error, putters)
+	var wg sync.WaitGroup
+	for putter := range putters {
+		wg.Go(func() {
+			for i := putter; i < len(objects) && errs[putter] == nil; i += putters {
+				errs[putter] = cp.store(ctx, httpClient, objects[i])
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
-// Store puts objects into etcd, where the API server finds them as if it had stored them,
-// with the status and the creation time that they are given. It is for what cannot be
-// created: the objects of a cluster whose clock is off, or very many. Custom objects and
-// those of the core group can be stored.
-func (cp *ControlPlane) Store(ctx context.Context, objects ...client.Object) error {
-	for batch := range slices.Chunk(objects, putsAtOnce) {
-		puts := make([]putOp, len(batch))
-		for i, o := range batch {
-			put, err := cp.stored(o)
-			if err != nil {
-				return fmt.Errorf("storing %T %s in %q: %w", o, client.ObjectKeyFromObject(o), cp.Name, err)
-			}
-			puts[i] = putOp{put}
-		}
-		if err := cp.transact(ctx, map[string]any{"success": puts}); err != nil {
-			return fmt.Errorf("storing %d objects in %q: %w", len(batch), cp.Name, err)
-		}
+// store puts one object. Each needs a put, and with it a resource version, of its own: a
+// watch that is cut between two objects of one version has lost the second.
+func (cp *ControlPlane) store(ctx context.Context, httpClient *http.Client, o client.Object) error {
+	put, err := cp.stored(o)
+	if err == nil {
+		err = cp.put(ctx, httpClient, put)
+	}
+	if err != nil {
+		return fmt.Errorf("storing %T %s in %q: %w", o, client.ObjectKeyFromObject(o), cp.Name, err)
 	}
 	return nil
 }
@@ -78,8 +89,10 @@ func (cp *ControlPlane) stored(o client.Object) (keyValue, error) {
 		return keyValue{}, err
 	}
 	o.GetObjectKind().SetGroupVersionKind(gvk)
-	o.SetUID(uuid.NewUUID())
-	o.SetGeneration(1)
+	if o.GetUID() == "" {
+		o.SetUID(uuid.NewUUID())
+		o.SetGeneration(1)
+	}
 	if created := o.GetCreationTimestamp(); created.IsZero() {
 		o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
@@ -88,17 +101,16 @@ func (cp *ControlPlane) stored(o client.Object) (keyValue, error) {
 	return keyValue{[]byte(key), value}, err
 }
 
-func (cp *ControlPlane) transact(ctx context.Context, txn any) error {
-	body, err := json.Marshal(txn)
+func (cp *ControlPlane) put(ctx context.Context, httpClient *http.Client, put keyValue) error {
+	body, err := json.Marshal(put)
 	if err != nil {
 		return err
 	}
-	endpoint := cp.env.ControlPlane.Etcd.URL.JoinPath("/v3/kv/txn").String()
+	endpoint := cp.env.ControlPlane.Etcd.URL.JoinPath("/v3/kv/put").String()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
-	httpClient := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := httpClient.Do(request)
 	if err != nil {
 		return err

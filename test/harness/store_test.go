@@ -34,7 +34,7 @@ import (
 func TestStore(t *testing.T) {
 	g := NewGomega(t)
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	const pods = 250 // more than go into one transaction
+	const pods = 50
 	watch, err := member.Client.Watch(t.Context(), &agentv1alpha1.AgentRunList{})
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	defer watch.Stop()
