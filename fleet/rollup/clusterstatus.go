@@ -20,7 +20,6 @@ import (
 	"context"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -55,16 +54,27 @@ func (r *Rollup) syncCluster(ctx context.Context, name multicluster.ClusterName)
 		r.forget(name)
 		return true, r.delete(ctx, stored)
 	}
-	status, news := r.statusOf(ctx, m, stored)
+	if stored != nil {
+		recordedFailures.set(name, stored.Status.Failures)
+	}
+	status, news := r.statusOf(ctx, m, stored, r.keepBook)
 	r.setMetrics(m, status)
 	if !news {
 		return false, nil
 	}
-	if observed(m) {
-		// The contact is renewed though nothing changes. The queue keeps one such entry.
-		r.queue.AddAfter(clusterKey(name), contactInterval)
-	}
+	r.comeBack(m, status)
 	return r.writeCluster(ctx, m, stored, status)
+}
+
+// comeBack has the member looked at again when time alone may have changed its status.
+// The queue keeps one such entry.
+func (r *Rollup) comeBack(m Member, status fleetv1alpha1.AgentRunClusterStatusStatus) {
+	if observed(m) {
+		r.queue.AddAfter(clusterKey(m.Name), contactInterval)
+	}
+	if len(status.Ledger.Windows) > 0 {
+		r.queue.AddAfter(clusterKey(m.Name), tally.NextBucket(r.clock.Now()))
+	}
 }
 
 func (r *Rollup) writeCluster(ctx context.Context, m Member, stored *fleetv1alpha1.AgentRunClusterStatus,
@@ -75,7 +85,7 @@ func (r *Rollup) writeCluster(ctx context.Context, m Member, stored *fleetv1alph
 		if err := r.client().Create(ctx, stored); err != nil {
 			return false, err
 		}
-	} else if equality.Semantic.DeepEqual(stored.Status, status) {
+	} else if !tally.WorthWriting(stored.Status, status) {
 		return false, nil
 	}
 	// A copy, since the answer is decoded into it. An update fails unless stored is
@@ -113,22 +123,30 @@ func (r *Rollup) stored(ctx context.Context, name multicluster.ClusterName) (*fl
 }
 
 // statusOf is what is to be said of a member. It is no news, but what is stored, as
-// long as the member has not been tried, or not been counted, since the start.
-func (r *Rollup) statusOf(ctx context.Context, m Member, stored *fleetv1alpha1.AgentRunClusterStatus) (
+// long as the member has not been tried, or not been counted, since the start. With
+// keep, failures that are not on record yet are counted.
+func (r *Rollup) statusOf(ctx context.Context, m Member, stored *fleetv1alpha1.AgentRunClusterStatus, keep bookkeeper) (
 	status fleetv1alpha1.AgentRunClusterStatusStatus, news bool,
 ) {
+	var version string
 	if stored != nil && ownedBy(stored, m) {
-		status = stored.Status
+		status, version = stored.Status, stored.ResourceVersion
 	}
-	counted, ok := r.count(ctx, m.Name, status.RecentFailures)
+	s := r.state(m.Name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := tally.Observation{Now: r.clock.Now(), ClockOffset: m.ClockOffset}
+	counted, ok := r.count(ctx, m.Name, s, status.Ledger.InFlight)
 	switch {
 	case ok:
-		counted.ApplyTo(&status)
+		o.Tally = &counted
+		keep(ctx, m, s, status.Ledger, version, &o)
 	case observed(m):
 		return status, false
 	case m.Connected.Reason == fleetv1alpha1.ReasonConnecting && len(status.Conditions) > 0:
 		return status, false
 	}
+	status = tally.Observe(status, o)
 	if !observed(m) {
 		status = tally.Unobserved(status)
 	}

@@ -19,9 +19,12 @@ package rollup
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,7 +33,6 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
-	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/tally"
 )
 
@@ -45,14 +47,20 @@ type state struct {
 	mu sync.Mutex
 	// engagement is the member's connection in use, if there is one that has synced.
 	engagement *engagement
-	// tally is the last count, nil before the first.
-	tally *tally.Tally
+	// tally is the last count, nil before the first; counted are those in flight then.
+	tally   *tally.Tally
+	counted []types.UID
+	book    tally.Book
 	// reasons are those that the metrics have a series for.
 	reasons []string
 }
 
-// engagement is one connection to a member. Its address tells it from a later one.
-type engagement struct{ cluster cluster.Cluster }
+// engagement is one connection to a member, until ctx ends. Its address tells it from a
+// later one.
+type engagement struct {
+	ctx     context.Context
+	cluster cluster.Cluster
+}
 
 func (r *Rollup) state(name multicluster.ClusterName) *state {
 	r.mu.Lock()
@@ -62,7 +70,7 @@ func (r *Rollup) state(name multicluster.ClusterName) *state {
 
 func (r *Rollup) stateLocked(name multicluster.ClusterName) *state {
 	if r.states[name] == nil {
-		r.states[name] = &state{}
+		r.states[name] = &state{book: tally.Book{Writer: r.id}}
 	}
 	return r.states[name]
 }
@@ -97,7 +105,7 @@ func (r *Rollup) follow(ctx context.Context, name multicluster.ClusterName, cl c
 		return
 	case <-synced.Done():
 	}
-	mine := &engagement{cluster: cl}
+	mine := &engagement{ctx: ctx, cluster: cl}
 	r.setEngagement(name, func(*engagement) *engagement { return mine })
 	<-ctx.Done()
 	r.setEngagement(name, func(current *engagement) *engagement {
@@ -113,6 +121,7 @@ func (r *Rollup) setEngagement(name multicluster.ClusterName, next func(current 
 	s := r.stateLocked(name)
 	s.mu.Lock()
 	s.engagement = next(s.engagement)
+	s.book.Doubt()
 	s.mu.Unlock()
 	r.mu.Unlock()
 	r.runsChanged(name)
@@ -128,39 +137,42 @@ func (r *Rollup) runsChanged(name multicluster.ClusterName) {
 func (r *Rollup) runHandler(name multicluster.ClusterName) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { r.runsChanged(name) },
-		DeleteFunc: func(any) { r.runsChanged(name) },
+		DeleteFunc: func(o any) { r.runGone(name, o) },
 		UpdateFunc: func(before, after any) {
-			if countsAlike(before, after) {
-				return
+			a, aRun := before.(*agentv1alpha1.AgentRun)
+			b, bRun := after.(*agentv1alpha1.AgentRun)
+			switch {
+			case !aRun || !bRun:
+			case a.UID != b.UID: // deleted and made anew while nobody watched
+				r.runGone(name, before)
+			case tally.RunOf(a) != tally.RunOf(b):
+				r.runsChanged(name)
 			}
-			r.runsChanged(name)
 		},
 	}
 }
 
-// countsAlike says whether two versions of a run count the same.
-func countsAlike(before, after any) bool {
-	a, ok := before.(*agentv1alpha1.AgentRun)
-	b, okToo := after.(*agentv1alpha1.AgentRun)
-	return ok && okToo && tally.RunOf(a) == tally.RunOf(b)
+func (r *Rollup) runGone(name multicluster.ClusterName, o any) {
+	if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+		o = tombstone.Obj
+	}
+	if run, ok := o.(*agentv1alpha1.AgentRun); ok {
+		r.state(name).lose(run)
+	}
+	r.runsChanged(name)
 }
 
-// count returns the member's tally, counted anew when a run has changed. It is false
-// before the member's first sync. A lost member keeps its last count.
-func (r *Rollup) count(ctx context.Context, name multicluster.ClusterName, known []fleetv1alpha1.RecentFailure) (tally.Tally, bool) {
-	s := r.state(name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.tally != nil {
-		known = s.tally.RecentFailures
-	}
-	if s.engagement != nil && s.changed.Swap(false) {
-		counted, err := r.countRuns(ctx, s.engagement.cluster, known)
+// count returns the member's tally, counted anew when a run, or what is in flight, has
+// changed. It is false before the member's first sync. A lost member keeps its last
+// count. The caller holds the state's mu.
+func (r *Rollup) count(ctx context.Context, name multicluster.ClusterName, s *state, inFlight []types.UID) (tally.Tally, bool) {
+	if s.engagement != nil && (s.changed.Swap(false) || !slices.Equal(s.counted, inFlight)) {
+		counted, err := r.countRuns(ctx, s.engagement.cluster, sets.New(inFlight...))
 		if err != nil {
 			s.changed.Store(true)
 			log.FromContext(ctx).Error(err, "Cannot count AgentRuns", "cluster", name)
 		} else {
-			s.tally = &counted
+			s.tally, s.counted = &counted, inFlight
 		}
 	}
 	if s.tally == nil {
@@ -180,7 +192,8 @@ func (r *Rollup) forget(name multicluster.ClusterName) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tally = nil
+	s.tally, s.counted = nil, nil
+	s.book.Forget()
 	s.changed.Store(true)
 	if s.engagement == nil {
 		delete(r.states, name)
@@ -189,22 +202,25 @@ func (r *Rollup) forget(name multicluster.ClusterName) {
 
 // countRuns counts what the member's cache holds. The listed objects are the cache's
 // own: they are read only.
-func (r *Rollup) countRuns(ctx context.Context, cl cluster.Cluster, known []fleetv1alpha1.RecentFailure) (tally.Tally, error) {
+func (r *Rollup) countRuns(ctx context.Context, cl cluster.Cluster, inFlight sets.Set[types.UID]) (tally.Tally, error) {
 	var list agentv1alpha1.AgentRunList
 	if err := cl.GetCache().List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return tally.Tally{}, err
 	}
 	runs := make([]tally.Run, len(list.Items))
+	byUID := make(map[types.UID]*agentv1alpha1.AgentRun, len(list.Items))
 	for i := range list.Items {
 		runs[i] = tally.RunOf(&list.Items[i])
+		byUID[list.Items[i].UID] = &list.Items[i]
 	}
-	for _, i := range tally.Newest(runs) {
-		runs[i].Evidence = r.evidence(ctx, cl, &list.Items[i])
-		if runs[i].Evidence == (tally.Evidence{}) {
-			runs[i].Evidence = tally.KnownEvidence(runs[i], known)
-		}
+	counted := tally.Of(runs, inFlight)
+	for i := range counted.Unrecorded {
+		counted.Unrecorded[i].Version = byUID[counted.Unrecorded[i].UID].ResourceVersion
 	}
-	return tally.Of(runs), nil
+	for _, i := range tally.Newest(counted.Unrecorded) {
+		counted.Unrecorded[i].Evidence = r.evidence(ctx, cl, byUID[counted.Unrecorded[i].UID])
+	}
+	return counted, nil
 }
 
 // evidence looks at the run's pod, if there still is one.

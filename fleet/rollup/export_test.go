@@ -17,6 +17,8 @@ limitations under the License.
 package rollup
 
 import (
+	"time"
+
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
@@ -27,10 +29,11 @@ import (
 // MarkChanged is what a run's event does.
 func MarkChanged(r *Rollup, name multicluster.ClusterName) { r.runsChanged(name) }
 
-// StatusOf is what is written of a member with that tally.
+// StatusOf is what is written of a member with that tally, all of which may be recorded.
 func StatusOf(m Member, counted tally.Tally) fleetv1alpha1.AgentRunClusterStatusStatus {
-	var status fleetv1alpha1.AgentRunClusterStatusStatus
-	counted.ApplyTo(&status)
+	status := tally.Observe(fleetv1alpha1.AgentRunClusterStatusStatus{}, tally.Observation{
+		Tally: &counted, Now: time.Now(), Record: true, MayCount: func(tally.Run) bool { return true },
+	})
 	(&Rollup{clock: clock.RealClock{}}).setConnection(&status, m)
 	return status
 }

@@ -77,6 +77,9 @@ func TestSelectors(t *testing.T) {
 	_, err := w.fleet("fleet")()
 	w.Expect(err).To(notFound, "the default summary is only made when there is none")
 
+	for _, fleet := range []string{"europe", "everything"} {
+		w.Eventually(w.fleet(fleet)).Should(HaveField("Status.TotalExact", true))
+	}
 	t.Log("only the summaries whose numbers change are written")
 	quiet := time.Now()
 	w.create("sel-us-runs", build.MakeAgentRun("c").Failed("ErrImagePull", "no", time.Now()))
@@ -111,6 +114,7 @@ func TestPrintedTables(t *testing.T) {
 	w.engage(east.Name, "tables-east")
 	w.engage(west.Name, "tables-west")
 	w.Eventually(w.fleet("fleet")).Should(haveRuns(fleetv1alpha1.RunCounts{Pending: 1, Running: 1, Active: 2, Failed: 3}))
+	w.Eventually(w.fleet("fleet")).Should(And(HaveField("Status.TotalFailures", int64(3)), HaveField("Status.TotalExact", true)))
 	w.members.set(lost(west, metav1.ConditionUnknown, "Unreachable"))
 	w.Eventually(w.fleet("fleet")).Should(haveRuns(fleetv1alpha1.RunCounts{Running: 1, Active: 1, Failed: 3, Unknown: 1}))
 	w.Eventually(w.cluster(west.Name)).Should(haveRuns(fleetv1alpha1.RunCounts{Failed: 1, Unknown: 1}))
@@ -120,17 +124,17 @@ func TestPrintedTables(t *testing.T) {
 		want    string
 	}{
 		"the fleet at a glance": {[]string{"get", "agentrunfleetstatus"}, `
-NAME    CLUSTERS   ACTIVE   FAILED   TOP REASON         COUNT   LAST FAILURE
-fleet   1/2        1        3        ImagePullBackOff   2       <age>
+NAME    CLUSTERS   ACTIVE   FAILED   TOTAL   TOP REASON         COUNT   LAST FAILURE
+fleet   1/2        1        3        3       ImagePullBackOff   2       <age>
 `},
 		"the fleet in full": {[]string{"get", "arfs", "-o", "wide"}, `
-NAME    CLUSTERS   ACTIVE   FAILED   TOP REASON         COUNT   LAST FAILURE   READY   PENDING   RUNNING   SUCCEEDED   UNKNOWN   AGE
-fleet   1/2        1        3        ImagePullBackOff   2       <age>          False   0         1         0           1         <age>
+NAME    CLUSTERS   ACTIVE   FAILED   TOTAL   TOP REASON         COUNT   LAST FAILURE   READY   EXACT   PENDING   RUNNING   SUCCEEDED   UNKNOWN   AGE
+fleet   1/2        1        3        3       ImagePullBackOff   2       <age>          False   true    0         1         0           1         <age>
 `},
 		"which member": {[]string{"get", "arcs", "-A"}, `
-NAMESPACE   NAME   CONNECTED   REASON        ACTIVE   FAILED   UNKNOWN   TOP REASON                   COUNT   LAST FAILURE   LAST CONTACT
-tables      east   True        Connected     1        2        0         ImagePullBackOff             2       <age>          <age>
-tables      west   Unknown     Unreachable   0        1        1         CreateContainerConfigError   1       <age>          <age>
+NAMESPACE   NAME   CONNECTED   REASON        ACTIVE   FAILED   UNKNOWN   TOTAL   TOP REASON                   COUNT   LAST FAILURE   LAST CONTACT
+tables      east   True        Connected     1        2        0         2       ImagePullBackOff             2       <age>          <age>
+tables      west   Unknown     Unreachable   0        1        1         1       CreateContainerConfigError   1       <age>          <age>
 `},
 	}
 	for name, tc := range cases {

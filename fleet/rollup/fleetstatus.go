@@ -91,7 +91,10 @@ func (r *Rollup) summary(ctx context.Context, fleet *fleetv1alpha1.AgentRunFleet
 	if err != nil {
 		return fleetv1alpha1.AgentRunFleetStatusStatus{}, err
 	}
-	status := tally.Summary(members)
+	status := tally.Summary(members, r.clock.Now())
+	if status.History != nil {
+		r.queue.AddAfter(fleetKey(fleet.Name), tally.NextBucket(r.clock.Now()))
+	}
 	r.setReady(fleet, &status, status.Conditions[0])
 	return status, nil
 }
@@ -115,7 +118,7 @@ func (r *Rollup) selected(ctx context.Context, selector labels.Selector) ([]tall
 	var out []tally.Member
 	for name, m := range r.roster() {
 		if selector.Matches(labels.Set(m.Labels)) {
-			status, _ := r.statusOf(ctx, m, stored[name])
+			status, _ := r.statusOf(ctx, m, stored[name], countOnly)
 			out = append(out, tally.Member{Name: name.String(), Status: status})
 		}
 	}

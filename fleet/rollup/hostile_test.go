@@ -49,7 +49,7 @@ func TestHostileInputIsStored(t *testing.T) {
 	for range 12 {
 		var members []tally.Member
 		for i := range rng.IntN(80) {
-			clusterStatus.Status = rollup.StatusOf(hostileMember(rng), tally.Of(hostileRuns(rng)))
+			clusterStatus.Status = rollup.StatusOf(hostileMember(rng), tally.Of(hostileRuns(rng), nil))
 			if i == 0 { // each has passed through the same code: one write tells
 				w.Expect(hub.Client.Status().Update(w.ctx, clusterStatus.DeepCopy())).NotTo(HaveOccurred())
 				w.Expect(hub.Client.Get(w.ctx, types.NamespacedName{Namespace: "hostile", Name: "m"}, clusterStatus)).To(Succeed())
@@ -57,7 +57,7 @@ func TestHostileInputIsStored(t *testing.T) {
 			name := strings.Repeat("n", 63) + "/" + fmt.Sprintf("%0253d", i)
 			members = append(members, tally.Member{Name: name, Status: *clusterStatus.Status.DeepCopy()})
 		}
-		fleet.Status = tally.Summary(members)
+		fleet.Status = tally.Summary(members, time.Now())
 		fleet.Status.Conditions[0].LastTransitionTime = metav1.Now()
 		w.Expect(hub.Client.Status().Update(w.ctx, fleet)).NotTo(HaveOccurred())
 	}

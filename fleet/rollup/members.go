@@ -18,6 +18,7 @@ package rollup
 
 import (
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -42,6 +43,8 @@ type Member struct {
 	LastContactTime metav1.Time
 	// KubernetesVersion and Endpoint are of the connection that is or was in use.
 	KubernetesVersion, Endpoint string
+	// ClockOffset is how far the member's clock is ahead of the hub's.
+	ClockOffset time.Duration
 }
 
 // Members tells which members there are. It is safe for concurrent use.

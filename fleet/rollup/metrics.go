@@ -17,6 +17,8 @@ limitations under the License.
 package rollup
 
 import (
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -43,8 +45,51 @@ var (
 	}, []string{labelCluster})
 )
 
+// recordedFailures is the metric of the totals: a counter that is read from the hub, so
+// that it goes on where it was after a restart.
+var recordedFailures = &totals{
+	desc: prometheus.NewDesc("agentrunfleet_recorded_failures_total",
+		"Failures of AgentRuns on record, by member cluster and reason, including those of runs deleted since.",
+		[]string{labelCluster, "reason"}, nil),
+	members: map[multicluster.ClusterName][]fleetv1alpha1.FailureCount{},
+}
+
 func init() {
-	metrics.Registry.MustRegister(runsGauge, failedGauge, upGauge)
+	metrics.Registry.MustRegister(runsGauge, failedGauge, upGauge, recordedFailures)
+}
+
+// totals collects counters whose values are kept elsewhere.
+type totals struct {
+	desc    *prometheus.Desc
+	mu      sync.Mutex
+	members map[multicluster.ClusterName][]fleetv1alpha1.FailureCount
+}
+
+// Describe implements prometheus.Collector.
+func (t *totals) Describe(descs chan<- *prometheus.Desc) { descs <- t.desc }
+
+// Collect implements prometheus.Collector.
+func (t *totals) Collect(out chan<- prometheus.Metric) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, failures := range t.members {
+		for _, f := range failures {
+			if f.Total > 0 {
+				out <- prometheus.MustNewConstMetric(t.desc, prometheus.CounterValue, float64(f.Total), name.String(), f.Reason)
+			}
+		}
+	}
+}
+
+// set keeps a member's failures, which must not be changed afterwards; nil are none.
+func (t *totals) set(name multicluster.ClusterName, failures []fleetv1alpha1.FailureCount) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if failures == nil {
+		delete(t.members, name)
+		return
+	}
+	t.members[name] = failures
 }
 
 func (r *Rollup) setMetrics(m Member, status fleetv1alpha1.AgentRunClusterStatusStatus) {
@@ -92,4 +137,5 @@ func deleteMetrics(name multicluster.ClusterName) {
 	runsGauge.DeletePartialMatch(series)
 	failedGauge.DeletePartialMatch(series)
 	upGauge.DeletePartialMatch(series)
+	recordedFailures.set(name, nil)
 }

@@ -23,6 +23,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,6 +35,7 @@ import (
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/tally"
 )
 
 // +kubebuilder:rbac:groups=fleet.konveyor.io,resources=agentrunclusterstatuses,verbs=list;watch;create;delete
@@ -61,6 +64,9 @@ type Options struct {
 	PodOf func(context.Context, cluster.Cluster, *agentv1alpha1.AgentRun) *corev1.Pod
 	// Culprit says what in the pod a failure of that reason is about.
 	Culprit func(pod *corev1.Pod, reason string) (container, image, node string)
+	// Prove lists a member's runs live, for what that proves of its failures. None is
+	// ever put on record when nil.
+	Prove func(context.Context, cluster.Cluster) (tally.Proof, error)
 	// Workers is the number of objects that are written at the same time; 4 when 0.
 	Workers int
 	// Clock is the real one when nil.
@@ -75,6 +81,10 @@ type Rollup struct {
 	options Options
 	clock   clock.WithTicker
 	queue   workqueue.TypedRateLimitingInterface[key]
+	// id tells this manager's writes of ledgers from those of others.
+	id types.UID
+	// recorded are called with each run that has come to stand in the totals.
+	recorded []func(multicluster.ClusterName, types.NamespacedName)
 
 	mu                sync.Mutex
 	states            map[multicluster.ClusterName]*state
@@ -115,7 +125,7 @@ func New(hub cluster.Cluster, members Members, o Options) *Rollup {
 	}
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstRetry, lastRetry)
 	return &Rollup{
-		hub: hub, source: members, options: o, clock: o.Clock,
+		hub: hub, source: members, options: o, clock: o.Clock, id: uuid.NewUUID(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "rollup", Clock: o.Clock}),
 		states: map[multicluster.ClusterName]*state{},

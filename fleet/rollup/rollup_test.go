@@ -72,14 +72,15 @@ func TestMemberLife(t *testing.T) {
 	counts := fleetv1alpha1.RunCounts{Pending: 1, Running: 1, Active: 2, Failed: 1}
 	w.Eventually(w.cluster(east.Name)).Should(haveRuns(counts))
 	w.Eventually(w.fleet("fleet")).Should(haveRuns(counts))
-	w.Expect(w.cluster(east.Name)()).To(HaveField("Status.RecentFailures", ConsistOf(And(
+	w.Eventually(w.cluster(east.Name)).Should(HaveField("Status.RecentFailures", ConsistOf(And(
 		HaveField("Name", "bad"), HaveField("Reason", "ImagePullBackOff"), HaveField("Message", "Back-off pulling image"),
 	))))
-	w.Expect(w.fleet("fleet")()).To(HaveField("Status.Failures", ConsistOf(And(
-		HaveField("Reason", "ImagePullBackOff"), HaveField("Clusters", int32(1)),
+	w.Eventually(w.fleet("fleet")).Should(HaveField("Status.Failures", ConsistOf(And(
+		HaveField("Reason", "ImagePullBackOff"), HaveField("Current", int32(1)), HaveField("Total", int64(1)), HaveField("Clusters", int32(1)),
 		HaveField("LastRun", &fleetv1alpha1.RunReference{Cluster: "life/east", Namespace: "life-runs", Name: "bad"}),
 	))))
 	w.Expect(series(east, "agentrunfleet_failed_runs")).To(Equal(1))
+	w.Eventually(func() int { return series(east, "agentrunfleet_recorded_failures_total") }).Should(Equal(1))
 
 	t.Log("while it is lost its active runs are unknown, and the summary is not ready")
 	w.members.set(lost(east, metav1.ConditionUnknown, "Unreachable"))
@@ -89,18 +90,18 @@ func TestMemberLife(t *testing.T) {
 		harness.HaveCondition("Ready", metav1.ConditionFalse, "MembersNotObserved"),
 		HaveField("Status.Clusters.Ratio", "0/1")))
 
-	t.Log("back again it is counted anew")
+	t.Log("back again it is counted anew, and what failed stays on record")
 	w.Expect(hub.Client.Delete(w.ctx, failed)).To(Succeed())
 	w.members.set(east)
 	w.Eventually(w.fleet("fleet")).Should(And(haveRuns(fleetv1alpha1.RunCounts{Pending: 1, Running: 1, Active: 2}),
-		HaveField("Status.Failures", BeEmpty()), harness.HaveCondition("Ready", metav1.ConditionTrue, "")))
-	w.Eventually(func() int { return series(east, "agentrunfleet_failed_runs") }).Should(BeZero())
+		HaveField("Status.Failures", ConsistOf(And(HaveField("Current", int32(0)), HaveField("Total", int64(1))))),
+		harness.HaveCondition("Ready", metav1.ConditionTrue, "")))
 
 	t.Log("when it goes, so does all that was written of it")
 	w.members.remove(east.Name)
 	w.Eventually(func() error { _, err := w.cluster(east.Name)(); return err }).Should(notFound)
 	w.Eventually(w.fleet("fleet")).Should(And(haveRuns(fleetv1alpha1.RunCounts{}), harness.HaveCondition("Ready", metav1.ConditionFalse, "NoMembers")))
-	for _, name := range []string{"agentrunfleet_runs", "agentrunfleet_failed_runs", "agentrunfleet_member_up"} {
+	for _, name := range []string{"agentrunfleet_runs", "agentrunfleet_failed_runs", "agentrunfleet_member_up", "agentrunfleet_recorded_failures_total"} {
 		w.Expect(series(east, name)).To(BeZero(), name)
 	}
 }
@@ -125,7 +126,8 @@ func series(m rollup.Member, metric string) int {
 }
 
 func TestMetricsAreWellFormed(t *testing.T) {
-	problems, err := testutil.GatherAndLint(metrics.Registry, "agentrunfleet_runs", "agentrunfleet_failed_runs", "agentrunfleet_member_up")
+	problems, err := testutil.GatherAndLint(metrics.Registry, "agentrunfleet_runs", "agentrunfleet_failed_runs",
+		"agentrunfleet_member_up", "agentrunfleet_recorded_failures_total")
 	if err != nil || len(problems) > 0 {
 		t.Errorf("problems %v, error %v", problems, err)
 	}

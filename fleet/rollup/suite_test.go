@@ -31,6 +31,8 @@ import (
 	"go.uber.org/goleak"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,6 +44,7 @@ import (
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/rollup"
+	"github.com/konveyor/agentrun-fleet/fleet/tally"
 	"github.com/konveyor/agentrun-fleet/test/build"
 	"github.com/konveyor/agentrun-fleet/test/harness"
 )
@@ -166,12 +169,22 @@ type world struct {
 	options rollup.Options
 	rollup  *rollup.Rollup
 	stop    func()
+	// unmarked are runs that are recorded and that nobody has marked; marking says
+	// whether they are marked at once, as a member's reconciler would.
+	unmarked chan types.NamespacedName
+	marking  bool
+	// newClient makes the hub's client; the usual one when nil.
+	newClient client.NewClientFunc
+	// ends are those of all connections.
+	ends []context.CancelFunc
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{WithT: harness.NewGomega(t), t: t, ctx: t.Context(),
-		members: &registry{members: map[multicluster.ClusterName]rollup.Member{}}}
+		members:  &registry{members: map[multicluster.ClusterName]rollup.Member{}},
+		unmarked: make(chan types.NamespacedName, 10_000), marking: true}
+	w.options.Prove = prove
 	t.Cleanup(func() { w.clean() })
 	return w
 }
@@ -179,17 +192,65 @@ func newWorld(t *testing.T) *world {
 // start starts a manager's worth of rollup; stop ends it.
 func (w *world) start() {
 	ctx, cancel := context.WithCancel(context.Background())
-	cl, err := cluster.New(hubConfig, func(o *cluster.Options) { o.Scheme = hub.Scheme })
+	cl, err := cluster.New(hubConfig, func(o *cluster.Options) {
+		o.Scheme = hub.Scheme
+		o.NewClient = w.newClient
+	})
 	w.Expect(err).NotTo(gomega.HaveOccurred())
-	w.rollup = rollup.New(cl, w.members, w.options)
+	started := rollup.New(cl, w.members, w.options)
+	w.rollup = started
+	started.OnRecorded(func(_ multicluster.ClusterName, run types.NamespacedName) { w.unmarked <- run })
 	var running sync.WaitGroup
+	if w.marking {
+		running.Go(func() { w.markAll(ctx) })
+	}
 	running.Go(func() { _ = cl.Start(ctx) })
 	running.Go(func() {
-		if err := w.rollup.Start(ctx); err != nil {
+		if err := started.Start(ctx); err != nil {
 			w.t.Errorf("Start: %v", err)
 		}
 	})
 	w.stop = sync.OnceFunc(func() { cancel(); running.Wait() })
+}
+
+// prove lists the runs of all members.
+func prove(ctx context.Context, cl cluster.Cluster) (tally.Proof, error) {
+	var runs agentv1alpha1.AgentRunList
+	if err := cl.GetAPIReader().List(ctx, &runs); err != nil {
+		return tally.Proof{}, err
+	}
+	proof := tally.Proof{Since: map[string]string{"": runs.ResourceVersion}, Open: sets.New[types.UID]()}
+	for i := range runs.Items {
+		if run := &runs.Items[i]; run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.Recorded() {
+			proof.Open.Insert(run.UID)
+		}
+	}
+	return proof, nil
+}
+
+// markAll marks what comes to be recorded until ctx ends.
+func (w *world) markAll(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case run := <-w.unmarked:
+			w.mark(run)
+		}
+	}
+}
+
+// mark gives a run its mark; one that is gone needs none.
+func (w *world) mark(key types.NamespacedName) {
+	run := &agentv1alpha1.AgentRun{}
+	err := hub.Client.Get(context.Background(), key, run)
+	if err == nil {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, agentv1alpha1.RecordedAnnotation, run.UID)
+		err = hub.Client.Patch(context.Background(), run, client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+	if client.IgnoreNotFound(err) != nil {
+		w.t.Errorf("marking AgentRun %s: %v", key, err)
+	}
 }
 
 // clean leaves nothing on the hub for the next test.
@@ -247,6 +308,7 @@ func (w *world) engage(name multicluster.ClusterName, runs string) context.Cance
 	w.Expect(w.rollup.Engage(ctx, name, cl)).To(gomega.Succeed())
 	end := sync.OnceFunc(func() { cancel(); running.Wait() })
 	w.t.Cleanup(end)
+	w.ends = append(w.ends, end)
 	return end
 }
 

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,27 +45,29 @@ func (m Member) Observed() bool {
 	return meta.IsStatusConditionTrue(m.Status.Conditions, fleetv1alpha1.ConditionConnected)
 }
 
-// Summary sums up the members. Its Ready condition has no times: whoever stores it
-// knows when it last changed.
-func Summary(members []Member) fleetv1alpha1.AgentRunFleetStatusStatus {
-	var out fleetv1alpha1.AgentRunFleetStatusStatus
+// Summary sums up the members as of now, which their windows are counted to. Its Ready
+// condition has no times: whoever stores it knows when it last changed.
+func Summary(members []Member, now time.Time) fleetv1alpha1.AgentRunFleetStatusStatus {
+	out := fleetv1alpha1.AgentRunFleetStatusStatus{TotalExact: true}
 	failures := sums{}
 	for _, m := range members {
 		if m.Observed() {
 			out.Clusters.Observed++
 		} else {
 			m.Status = Unobserved(m.Status)
+			out.Clusters.OldestContactTime = earlier(out.Clusters.OldestContactTime, m.Status.LastContactTime)
 		}
 		addRuns(&out.Runs, m.Status.Counts())
-		addFailures(failures, m)
-		out.LastFailureTime = later(out.LastFailureTime, m.Status.LastFailureTime)
+		addFailures(&out, failures, m, now)
 		out.ClusterSummaries = append(out.ClusterSummaries, summaryOf(m))
 	}
-	for _, s := range failures.bounded() {
+	kept, omitted := failures.bounded()
+	for _, s := range kept {
 		out.Failures = append(out.Failures, fleetv1alpha1.FleetFailureCount{
 			FailureCount: s.FailureCount, Clusters: count32(s.clusters.Len()),
 		})
 	}
+	out.ReasonsOmitted = count32(omitted)
 	out.Clusters.Total = count32(len(members))
 	out.Clusters.Ratio = fmt.Sprintf("%d/%d", out.Clusters.Observed, out.Clusters.Total)
 	out.Conditions = []metav1.Condition{ready(out.ClusterSummaries)}
@@ -83,15 +86,24 @@ func addRuns(sum *fleetv1alpha1.RunCounts, runs fleetv1alpha1.RunCounts) {
 	sum.Unknown += runs.Unknown
 }
 
-func addFailures(failures sums, m Member) {
+// addFailures adds what is on record of a member, and of its windows what is left now.
+func addFailures(out *fleetv1alpha1.AgentRunFleetStatusStatus, failures sums, m Member, now time.Time) {
+	recent := windowsAt(m.Status.Ledger, now)
 	for _, f := range m.Status.Failures {
 		if f.LastRun != nil {
 			run := *f.LastRun
 			run.Cluster = m.Name
 			f.LastRun = &run
 		}
+		f.LastHour, f.LastDay = recent.of(f.Reason)
 		failures.add(m.Name, f)
 	}
+	hours, at := recent.history()
+	out.History = addRows(out.History, hours)
+	out.HistoryTime = later(out.HistoryTime, at)
+	out.LastFailureTime = later(out.LastFailureTime, m.Status.LastFailureTime)
+	out.TotalFailures += m.Status.TotalFailures
+	out.TotalExact = out.TotalExact && m.Status.TotalExact
 }
 
 func summaryOf(m Member) fleetv1alpha1.ClusterSummary {
@@ -102,6 +114,8 @@ func summaryOf(m Member) fleetv1alpha1.ClusterSummary {
 		Active:    runs.Active,
 		Failed:    runs.Failed,
 		Unknown:   runs.Unknown,
+
+		TotalFailures: m.Status.TotalFailures,
 	}
 	if c := meta.FindStatusCondition(m.Status.Conditions, fleetv1alpha1.ConditionConnected); c != nil {
 		out.Reason = Clip(c.Reason, maxReason)

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,10 +29,9 @@ import (
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 )
 
-// member is one that is observed and holds the runs.
+// member is one that is observed and holds the runs, whose failures are on record.
 func member(name string, runs ...Run) Member {
-	m := Member{Name: name}
-	Of(runs).ApplyTo(&m.Status)
+	m := Member{Name: name, Status: recordedOf(runs...)}
 	m.Status.Conditions = connected(metav1.ConditionTrue, "Connected")
 	return m
 }
@@ -56,7 +56,8 @@ func TestSummary(t *testing.T) {
 	}{
 		"no member is nothing, and not ready": {
 			want: fleetv1alpha1.AgentRunFleetStatusStatus{
-				Clusters: fleetv1alpha1.ClusterCounts{Ratio: "0/0"},
+				Clusters:   fleetv1alpha1.ClusterCounts{Ratio: "0/0"},
+				TotalExact: true,
 				Conditions: notReady("NoMembers",
 					"no member is selected: register one with a kubeconfig Secret, or widen spec.clusterSelector"),
 			},
@@ -74,16 +75,20 @@ func TestSummary(t *testing.T) {
 				Runs:     fleetv1alpha1.RunCounts{Pending: 1, Running: 1, Active: 2, Succeeded: 1, Failed: 3},
 				Failures: []fleetv1alpha1.FleetFailureCount{
 					{FailureCount: fleetv1alpha1.FailureCount{
-						Reason: "E", Current: 2, LastFailureTime: metaAt(2), LastRun: refIn("f/b", "y"),
+						Reason: "E", Current: 2, Total: 2, LastHour: 2, LastDay: 2, LastFailureTime: metaAt(2), LastRun: refIn("f/b", "y"),
 					}, Clusters: 2},
 					{FailureCount: fleetv1alpha1.FailureCount{
-						Reason: "F", Current: 1, LastFailureTime: metaAt(1), LastRun: refIn("f/b", "z"),
+						Reason: "F", Current: 1, Total: 1, LastHour: 1, LastDay: 1, LastFailureTime: metaAt(1), LastRun: refIn("f/b", "z"),
 					}, Clusters: 1},
 				},
 				LastFailureTime: metaAt(2),
+				TotalFailures:   3,
+				TotalExact:      true,
+				History:         hourly(3),
+				HistoryTime:     metaClock(3, 0),
 				ClusterSummaries: []fleetv1alpha1.ClusterSummary{
-					{Name: "f/b", Connected: "True", Reason: "Connected", Failed: 2, TopReason: "E"},
-					{Name: "f/a", Connected: "True", Reason: "Connected", Active: 2, Failed: 1, TopReason: "E"},
+					{Name: "f/b", Connected: "True", Reason: "Connected", Failed: 2, TotalFailures: 2, TopReason: "E"},
+					{Name: "f/a", Connected: "True", Reason: "Connected", Active: 2, Failed: 1, TotalFailures: 1, TopReason: "E"},
 				},
 			},
 		},
@@ -100,45 +105,131 @@ func TestSummary(t *testing.T) {
 				Clusters: fleetv1alpha1.ClusterCounts{Total: 4, Observed: 1, Ratio: "1/4"},
 				Runs:     fleetv1alpha1.RunCounts{Succeeded: 1, Failed: 1, Unknown: 3},
 				Failures: []fleetv1alpha1.FleetFailureCount{{FailureCount: fleetv1alpha1.FailureCount{
-					Reason: "E", Current: 1, LastFailureTime: metaAt(1), LastRun: refIn("f/a", "x"),
+					Reason: "E", Current: 1, Total: 1, LastHour: 1, LastDay: 1, LastFailureTime: metaAt(1), LastRun: refIn("f/a", "x"),
 				}, Clusters: 1}},
 				LastFailureTime: metaAt(1),
+				TotalFailures:   1,
+				History:         hourly(1),
+				HistoryTime:     metaClock(3, 0),
 				ClusterSummaries: []fleetv1alpha1.ClusterSummary{
 					{Name: "f/b", Connected: "Unknown", Reason: "Unreachable", Unknown: 2},
 					{Name: "f/c", Connected: "False", Reason: "Forbidden", Unknown: 1},
 					{Name: "f/d", Connected: "Unknown"},
-					{Name: "f/a", Connected: "True", Reason: "Connected", Failed: 1, TopReason: "E"},
-				},
-			},
-		},
-		"recorded numbers are summed up where there are some": {
-			members: []Member{
-				recorded("f/a", fleetv1alpha1.FailureCount{Reason: "E", Current: 1, Total: new(int64(5)), LastHour: new(int64(1)), LastDay: new(int64(2))}),
-				recorded("f/b", fleetv1alpha1.FailureCount{Reason: "E", Total: new(int64(7))}),
-				recorded("f/c", fleetv1alpha1.FailureCount{Reason: "E", Current: 1}),
-			},
-			want: fleetv1alpha1.AgentRunFleetStatusStatus{
-				Conditions: []metav1.Condition{{
-					Type: "Ready", Status: metav1.ConditionTrue, Reason: "AllMembersObserved", Message: "3 of 3 members observed",
-				}},
-				Clusters: fleetv1alpha1.ClusterCounts{Total: 3, Observed: 3, Ratio: "3/3"},
-				Failures: []fleetv1alpha1.FleetFailureCount{{FailureCount: fleetv1alpha1.FailureCount{
-					Reason: "E", Current: 2, Total: new(int64(12)), LastHour: new(int64(1)), LastDay: new(int64(2)),
-				}, Clusters: 2}},
-				ClusterSummaries: []fleetv1alpha1.ClusterSummary{
-					{Name: "f/a", Connected: "True", Reason: "Connected", TopReason: "E"},
-					{Name: "f/b", Connected: "True", Reason: "Connected", TopReason: "E"},
-					{Name: "f/c", Connected: "True", Reason: "Connected", TopReason: "E"},
+					{Name: "f/a", Connected: "True", Reason: "Connected", Failed: 1, TotalFailures: 1, TopReason: "E"},
 				},
 			},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Summary(tc.members)); diff != "" {
+			if diff := cmp.Diff(tc.want, Summary(tc.members, at(600))); diff != "" {
 				t.Errorf("Summary (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// hourly is a history whose last hours had so many failures.
+func hourly(counts ...int64) []int64 {
+	return append(make([]int64, fleetv1alpha1.HistoryHours-len(counts)), counts...)
+}
+
+func TestSummaryCountsWindowsToNow(t *testing.T) {
+	early, late := member("f/early", failed("x", "E", 0)), member("f/late")
+	late.Status = Observe(late.Status, seen(Observation{Now: at(2 * 3600), MayCount: always}, late.Status, failed("y", "E", 2*3600)))
+	late.Status.Conditions = connected(metav1.ConditionTrue, "Connected")
+	cases := map[string]struct {
+		now              time.Time
+		members          []Member
+		wantHour         int64
+		wantDay          int64
+		wantClusters     int32
+		wantHistory      []int64
+		wantHistoryStart *metav1.Time
+	}{
+		"what was stored hours apart is put in the same hours": {
+			now: at(2 * 3600), members: []Member{early, late},
+			wantHour: 1, wantDay: 2, wantClusters: 2, wantHistory: hourly(1, 0, 1), wantHistoryStart: metaClock(5, 0),
+		},
+		"in whatever order": {
+			now: at(3 * 3600), members: []Member{late, early},
+			wantDay: 2, wantClusters: 2, wantHistory: hourly(1, 0, 1, 0), wantHistoryStart: metaClock(6, 0),
+		},
+		"a member without failures is in no history": {
+			now: at(3 * 3600), members: []Member{late, {Name: "f/new"}},
+			wantDay: 1, wantClusters: 1, wantHistory: hourly(1, 0), wantHistoryStart: metaClock(6, 0),
+		},
+		"a day later members count that hold failed runs": {
+			now: at(26 * 3600), members: []Member{early, gone(late)}, wantClusters: 1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := Summary(tc.members, tc.now)
+			f := got.Failures[0]
+			if f.LastHour != tc.wantHour || f.LastDay != tc.wantDay || f.Clusters != tc.wantClusters {
+				t.Errorf("%d in the last hour and %d in the last day in %d members, want %d, %d, %d",
+					f.LastHour, f.LastDay, f.Clusters, tc.wantHour, tc.wantDay, tc.wantClusters)
+			}
+			if diff := cmp.Diff(tc.wantHistory, got.History); diff != "" {
+				t.Errorf("history (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.wantHistoryStart, got.HistoryTime); diff != "" {
+				t.Errorf("history's time (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// gone is the member without its runs.
+func gone(m Member) Member {
+	none := Of(nil, nil)
+	m.Status = Observe(m.Status, Observation{Tally: &none, Now: at(26 * 3600)})
+	return m
+}
+
+func TestSummaryOfStaleMembers(t *testing.T) {
+	contact := func(m Member, seconds int) Member {
+		m.Status.LastContactTime = metaAt(seconds)
+		return m
+	}
+	seenAt := func(seconds int) Member { return contact(member(fmt.Sprint("f/seen", seconds)), seconds) }
+	lostAt := func(seconds int) Member {
+		return contact(lost(member(fmt.Sprint("f/lost", seconds)), metav1.ConditionUnknown, "Unreachable"), seconds)
+	}
+	waiting := member("f/waiting")
+	waiting.Status.TotalExact = false
+	cases := map[string]struct {
+		members    []Member
+		wantOldest *metav1.Time
+		wantExact  bool
+	}{
+		"no contact is old when all are observed":                      {[]Member{seenAt(1), seenAt(2)}, nil, true},
+		"the oldest contact is of those that are not observed":         {[]Member{seenAt(1), lostAt(5), lostAt(3), lostAt(4)}, metaAt(3), true},
+		"members that never answered have none, and are not exact":     {[]Member{{Name: "f/new"}, lostAt(3)}, metaAt(3), false},
+		"totals are exact only when those of every member are":         {[]Member{seenAt(1), waiting}, nil, false},
+		"a member that is not observed keeps its totals, and is exact": {[]Member{lostAt(1)}, metaAt(1), true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := Summary(tc.members, at(600))
+			if diff := cmp.Diff(tc.wantOldest, got.Clusters.OldestContactTime); diff != "" {
+				t.Errorf("oldest contact (-want +got):\n%s", diff)
+			}
+			if got.TotalExact != tc.wantExact {
+				t.Errorf("exact %v, want %v", got.TotalExact, tc.wantExact)
+			}
+		})
+	}
+}
+
+// TestSummaryLeavesMembersAlone holds that statuses from a shared cache stay as they are.
+func TestSummaryLeavesMembersAlone(t *testing.T) {
+	m := lost(member("f/a", failed("x", "E", 1), inPhase("Running")[0]), metav1.ConditionUnknown, "Unreachable")
+	before := m.Status.DeepCopy()
+	Summary([]Member{m}, at(3*3600))
+	if diff := cmp.Diff(*before, m.Status); diff != "" {
+		t.Errorf("the member's status (-before +after):\n%s", diff)
 	}
 }
 
@@ -151,9 +242,12 @@ func TestSummaryBoundsItsLists(t *testing.T) {
 		}
 		members = append(members, m)
 	}
-	got := Summary(members)
+	got := Summary(members, at(600))
 	if len(got.ClusterSummaries) != fleetv1alpha1.MaxClusterSummaries || got.ClusterSummariesOmitted != 20 {
 		t.Errorf("%d members listed and %d left out, want 50 and 20", len(got.ClusterSummaries), got.ClusterSummariesOmitted)
+	}
+	if got.ReasonsOmitted != 31 || got.TotalFailures != 70 {
+		t.Errorf("%d reasons left out of %d failures, want 31 of 70", got.ReasonsOmitted, got.TotalFailures)
 	}
 	if len(got.Failures) != fleetv1alpha1.MaxFailureReasons || got.Failures[0].Clusters != 31 || got.Failures[0].Current != 31 {
 		t.Errorf("%d reasons, the first %+v, want 40 and 31 failures in 31 members", len(got.Failures), got.Failures[0])
@@ -182,12 +276,12 @@ func TestSummaryEqualsARecount(t *testing.T) {
 			members = append(members, m)
 			recount(want, runs, observed)
 		}
-		summary := Summary(members)
+		summary := Summary(members, at(600))
 		if diff := cmp.Diff(want, numbers(summary)); diff != "" {
 			t.Fatalf("numbers (-recount +Summary):\n%s", diff)
 		}
 		rng.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
-		if diff := cmp.Diff(summary, Summary(members)); diff != "" {
+		if diff := cmp.Diff(summary, Summary(members, at(600))); diff != "" {
 			t.Fatalf("Summary depends on the order (-before +after):\n%s", diff)
 		}
 	}
@@ -248,10 +342,4 @@ func numbers(s fleetv1alpha1.AgentRunFleetStatusStatus) map[string]int {
 		}
 	}
 	return all
-}
-
-func recorded(name string, f fleetv1alpha1.FailureCount) Member {
-	m := member(name)
-	m.Status.Failures = []fleetv1alpha1.FailureCount{f}
-	return m
 }

@@ -42,51 +42,45 @@ func (s sums) add(cluster string, f fleetv1alpha1.FailureCount) {
 		s[reason].Reason = reason
 	}
 	s[reason].merge(f)
-	if f.Current > 0 {
+	if f.Current > 0 || f.LastDay > 0 {
 		s[reason].clusters.Insert(cluster)
 	}
 }
 
-// bounded returns the sums, most first, ties by reason. Where there are more than
-// MaxFailureReasons, those with the fewest are summed under ReasonOther.
-func (s sums) bounded() []*sum {
-	all := slices.SortedFunc(maps.Values(s), mostFirst)
+// bounded returns the sums, most first. Where there are more than MaxFailureReasons,
+// the last are summed under ReasonOther; it says how many they are.
+func (s sums) bounded() (kept []*sum, omitted int) {
+	all := slices.SortedFunc(maps.Values(s), func(a, b *sum) int { return mostFirst(a.FailureCount, b.FailureCount) })
 	if len(all) <= fleetv1alpha1.MaxFailureReasons {
-		return all
+		return all, 0
 	}
 	other := &sum{clusters: sets.New[string]()}
 	other.Reason = fleetv1alpha1.ReasonOther
-	kept := []*sum{other}
+	kept = []*sum{other}
 	for _, one := range all {
 		if one.Reason != fleetv1alpha1.ReasonOther && len(kept) < fleetv1alpha1.MaxFailureReasons {
 			kept = append(kept, one)
 			continue
 		}
+		if one.Reason != fleetv1alpha1.ReasonOther {
+			omitted++
+		}
 		other.merge(one.FailureCount)
 		other.clusters = other.clusters.Union(one.clusters)
 	}
-	slices.SortFunc(kept, mostFirst)
-	return kept
+	slices.SortFunc(kept, func(a, b *sum) int { return mostFirst(a.FailureCount, b.FailureCount) })
+	return kept, omitted
 }
 
 // merge adds the numbers of f, and takes its last run when it is the later one.
 func (s *sum) merge(f fleetv1alpha1.FailureCount) {
 	s.Current += f.Current
-	s.Total = addRecorded(s.Total, f.Total)
-	s.LastHour = addRecorded(s.LastHour, f.LastHour)
-	s.LastDay = addRecorded(s.LastDay, f.LastDay)
+	s.Total += f.Total
+	s.LastHour += f.LastHour
+	s.LastDay += f.LastDay
 	if laterRun(f, s.FailureCount) {
 		s.LastFailureTime, s.LastRun = f.LastFailureTime, f.LastRun
 	}
-}
-
-// addRecorded adds what is on record; nil is nothing on record.
-func addRecorded(a, b *int64) *int64 {
-	if a == nil || b == nil {
-		return cmp.Or(a, b)
-	}
-	total := *a + *b
-	return &total
 }
 
 // laterRun says whether a's last run shall stand rather than b's. Of two at the same
@@ -103,6 +97,13 @@ func laterRun(a, b fleetv1alpha1.FailureCount) bool {
 	) < 0
 }
 
-func mostFirst(a, b *sum) int {
-	return cmp.Or(cmp.Compare(b.Current, a.Current), cmp.Compare(a.Reason, b.Reason))
+// mostFirst orders reasons: those of most runs that exist now, then those that failed
+// most lately, then those with most on record; the reason makes the order total.
+func mostFirst(a, b fleetv1alpha1.FailureCount) int {
+	return cmp.Or(
+		cmp.Compare(b.Current, a.Current),
+		cmp.Compare(b.LastDay, a.LastDay),
+		cmp.Compare(b.Total, a.Total),
+		cmp.Compare(a.Reason, b.Reason),
+	)
 }

@@ -22,35 +22,39 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 )
 
-// Tally is the counts of one member.
+// Tally is what is counted of one member's runs.
 type Tally struct {
-	Runs            fleetv1alpha1.RunCounts
-	Failures        []fleetv1alpha1.FailureCount
-	LastFailureTime *metav1.Time
-	RecentFailures  []fleetv1alpha1.RecentFailure
+	// Runs counts them by phase.
+	Runs fleetv1alpha1.RunCounts
+	// Current counts the failed ones by reason, bounded.
+	Current map[string]int32
+	// Unrecorded are the failed runs without a mark, and those in flight without one.
+	Unrecorded []Run
+	// Marked are the runs in flight that have their mark.
+	Marked sets.Set[types.UID]
 }
 
-// Of counts the runs of one member.
-func Of(runs []Run) Tally {
-	var t Tally
-	reasons := sums{}
+// Of counts the runs of one member, of which those in flight are in the totals.
+func Of(runs []Run, inFlight sets.Set[types.UID]) Tally {
+	t := Tally{Current: map[string]int32{}, Marked: sets.New[types.UID]()}
 	for _, run := range runs {
 		count(&t.Runs, run.Phase)
 		if run.failed() {
-			reasons.add("", failureOf(run))
+			t.Current[Bounded(run.Reason)]++
 		}
-	}
-	for _, s := range reasons.bounded() {
-		t.Failures = append(t.Failures, s.FailureCount)
-		t.LastFailureTime = later(t.LastFailureTime, s.LastFailureTime)
-	}
-	for _, i := range Newest(runs) {
-		t.RecentFailures = append(t.RecentFailures, recentFailureOf(runs[i]))
+		switch {
+		case !run.Recorded && (run.failed() || inFlight.Has(run.UID)):
+			t.Unrecorded = append(t.Unrecorded, run)
+		case run.Recorded && inFlight.Has(run.UID):
+			t.Marked.Insert(run.UID)
+		}
 	}
 	return t
 }
@@ -66,14 +70,6 @@ func Newest(runs []Run) []int {
 	}
 	slices.SortFunc(failed, func(a, b int) int { return newestFirst(runs[a], runs[b]) })
 	return failed[:min(len(failed), fleetv1alpha1.MaxRecentFailures)]
-}
-
-// ApplyTo puts the counts into a member's status and leaves the rest of it alone.
-func (t Tally) ApplyTo(status *fleetv1alpha1.AgentRunClusterStatusStatus) {
-	status.Runs = t.Runs.DeepCopy()
-	status.Failures = t.Failures
-	status.LastFailureTime = t.LastFailureTime
-	status.RecentFailures = t.RecentFailures
 }
 
 // Unobserved returns the status as it must read while the member is not observed:
@@ -109,19 +105,7 @@ func count(runs *fleetv1alpha1.RunCounts, phase agentv1alpha1.AgentRunPhase) {
 	}
 }
 
-func failureOf(run Run) fleetv1alpha1.FailureCount {
-	return fleetv1alpha1.FailureCount{
-		Reason:          run.Reason,
-		Current:         1,
-		LastFailureTime: timeOf(run.Completed),
-		LastRun: &fleetv1alpha1.RunReference{
-			Namespace: Clip(run.Namespace, maxNamespace),
-			Name:      Clip(run.Name, maxName),
-		},
-	}
-}
-
-func recentFailureOf(run Run) fleetv1alpha1.RecentFailure {
+func recentFailureOf(run Run, at time.Time) fleetv1alpha1.RecentFailure {
 	return fleetv1alpha1.RecentFailure{
 		Namespace: Clip(run.Namespace, maxNamespace),
 		Name:      Clip(run.Name, maxName),
@@ -130,7 +114,7 @@ func recentFailureOf(run Run) fleetv1alpha1.RecentFailure {
 		Container: Clip(run.Evidence.Container, maxContainer),
 		Image:     Clip(run.Evidence.Image, maxImage),
 		Node:      Clip(run.Evidence.Node, maxNode),
-		Time:      timeOf(run.Completed),
+		Time:      timeOf(at),
 	}
 }
 
@@ -163,6 +147,14 @@ func later(a, b *metav1.Time) *metav1.Time {
 	return a
 }
 
+// earlier returns the earlier of two times; nil is none.
+func earlier(a, b *metav1.Time) *metav1.Time {
+	if a == nil || (b != nil && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
 // compareTimes orders times; nil comes before any.
 func compareTimes(a, b *metav1.Time) int {
 	switch {
@@ -174,16 +166,4 @@ func compareTimes(a, b *metav1.Time) int {
 		return 1
 	}
 	return a.Compare(b.Time)
-}
-
-// KnownEvidence returns what was reported of the same failure before: a run's pod is
-// often gone before the run is.
-func KnownEvidence(run Run, known []fleetv1alpha1.RecentFailure) Evidence {
-	now := recentFailureOf(run)
-	for _, f := range known {
-		if f.Namespace == now.Namespace && f.Name == now.Name && f.Reason == now.Reason && compareTimes(f.Time, now.Time) == 0 {
-			return Evidence{Container: f.Container, Image: f.Image, Node: f.Node}
-		}
-	}
-	return Evidence{}
 }

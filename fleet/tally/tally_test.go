@@ -18,14 +18,13 @@ package tally
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
@@ -55,138 +54,64 @@ func recent(name, reason string, seconds int) fleetv1alpha1.RecentFailure {
 }
 
 func TestOf(t *testing.T) {
+	marked := failed("m", "E", 1)
+	marked.Recorded = true
+	revived := Run{UID: "v", Namespace: "ns", Name: "v", Phase: agentv1alpha1.AgentRunRunning}
 	cases := map[string]struct {
-		runs []Run
-		want Tally
+		runs     []Run
+		inFlight []types.UID
+		want     Tally
 	}{
 		"no runs count nothing": {},
 		"runs are counted by phase; pending and running are active; a strange phase is unknown": {
 			runs: inPhase("Pending", "Running", "Running", "Succeeded", "Paused"),
 			want: Tally{Runs: fleetv1alpha1.RunCounts{Pending: 1, Running: 2, Active: 3, Succeeded: 1, Unknown: 1}},
 		},
-		"failures are counted most first, ties by reason, each with its latest run": {
-			runs: []Run{
-				failed("a", "ErrImagePull", 1), failed("b", "Zebra", 5), failed("c", "ErrImagePull", 3), failed("d", "Ant", 4),
-			},
+		"failures are counted by reason; one that is no word is Other's": {
+			runs: []Run{failed("a", "E", 1), failed("b", "no word", 1), failed("c", "E", 3)},
 			want: Tally{
-				Runs: fleetv1alpha1.RunCounts{Failed: 4},
-				Failures: []fleetv1alpha1.FailureCount{
-					{Reason: "ErrImagePull", Current: 2, LastFailureTime: metaAt(3), LastRun: ref("c")},
-					{Reason: "Ant", Current: 1, LastFailureTime: metaAt(4), LastRun: ref("d")},
-					{Reason: "Zebra", Current: 1, LastFailureTime: metaAt(5), LastRun: ref("b")},
-				},
-				LastFailureTime: metaAt(5),
-				RecentFailures: []fleetv1alpha1.RecentFailure{
-					recent("b", "Zebra", 5), recent("d", "Ant", 4), recent("c", "ErrImagePull", 3), recent("a", "ErrImagePull", 1),
-				},
+				Runs:       fleetv1alpha1.RunCounts{Failed: 3},
+				Current:    map[string]int32{"E": 2, "Other": 1},
+				Unrecorded: []Run{failed("a", "E", 1), failed("b", "no word", 1), failed("c", "E", 3)},
 			},
 		},
-		"of two failures at the same time the first by name is the last run": {
-			runs: []Run{failed("b", "E", 1), failed("a", "E", 1)},
-			want: Tally{
-				Runs:            fleetv1alpha1.RunCounts{Failed: 2},
-				Failures:        []fleetv1alpha1.FailureCount{{Reason: "E", Current: 2, LastFailureTime: metaAt(1), LastRun: ref("a")}},
-				LastFailureTime: metaAt(1),
-				RecentFailures:  []fleetv1alpha1.RecentFailure{recent("a", "E", 1), recent("b", "E", 1)},
-			},
+		"a failure with its mark is counted, and is done with": {
+			runs: []Run{marked},
+			want: Tally{Runs: fleetv1alpha1.RunCounts{Failed: 1}, Current: map[string]int32{"E": 1}},
 		},
-		"a reason that is no word is counted as Other and shown verbatim": {
-			runs: []Run{failed("a", "no word", 1)},
+		"a run in flight is marked, or wants its mark whatever its phase is by now": {
+			runs:     []Run{marked, failed("a", "E", 1), revived},
+			inFlight: []types.UID{"m", "a", "v", "gone"},
 			want: Tally{
-				Runs:            fleetv1alpha1.RunCounts{Failed: 1},
-				Failures:        []fleetv1alpha1.FailureCount{{Reason: "Other", Current: 1, LastFailureTime: metaAt(1), LastRun: ref("a")}},
-				LastFailureTime: metaAt(1),
-				RecentFailures:  []fleetv1alpha1.RecentFailure{recent("a", "no word", 1)},
-			},
-		},
-		"a failure whose time is not known, or cannot be stored, has none and is counted": {
-			runs: []Run{
-				{Namespace: "ns", Name: "a", Phase: "Failed", Reason: "E"},
-				{Namespace: "ns", Name: "b", Phase: "Failed", Reason: "E", Completed: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
-			},
-			want: Tally{
-				Runs:     fleetv1alpha1.RunCounts{Failed: 2},
-				Failures: []fleetv1alpha1.FailureCount{{Reason: "E", Current: 2, LastRun: ref("a")}},
-				RecentFailures: []fleetv1alpha1.RecentFailure{
-					{Namespace: "ns", Name: "b", Reason: "E"}, {Namespace: "ns", Name: "a", Reason: "E"},
-				},
-			},
-		},
-		"evidence and message are cut to what the API accepts": {
-			runs: []Run{{
-				Namespace: "ns", Name: "a", Phase: "Failed", Reason: "E", Message: strings.Repeat("é\n", 300),
-				Evidence: Evidence{Container: strings.Repeat("c", 99), Image: strings.Repeat("i", 999), Node: "n\x00"},
-			}},
-			want: Tally{
-				Runs:     fleetv1alpha1.RunCounts{Failed: 1},
-				Failures: []fleetv1alpha1.FailureCount{{Reason: "E", Current: 1, LastRun: ref("a")}},
-				RecentFailures: []fleetv1alpha1.RecentFailure{{
-					Namespace: "ns", Name: "a", Reason: "E", Message: strings.Repeat("é ", 128),
-					Container: strings.Repeat("c", 63), Image: strings.Repeat("i", 256), Node: "n",
-				}},
+				Runs:       fleetv1alpha1.RunCounts{Failed: 2, Running: 1, Active: 1},
+				Current:    map[string]int32{"E": 2},
+				Unrecorded: []Run{failed("a", "E", 1), revived},
+				Marked:     sets.New[types.UID]("m"),
 			},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Of(tc.runs)); diff != "" {
+			got := Of(tc.runs, sets.New(tc.inFlight...))
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("Of (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestOfKeepsSumsExactBeyondTheBounds(t *testing.T) {
-	var runs []Run
-	for reason := range 60 {
-		for i := range reason + 1 {
-			runs = append(runs, failed(fmt.Sprintf("r%d-%d", reason, i), fmt.Sprintf("Reason%02d", reason), reason))
-		}
+func TestNewest(t *testing.T) {
+	runs := inPhase("Pending", "Succeeded")
+	for i := range 30 {
+		runs = append(runs, failed(fmt.Sprintf("r%02d", i), "E", i/2))
 	}
-	runs = append(runs, failed("other", "no word", 1000))
-
-	got := Of(runs)
-	if len(got.Failures) != fleetv1alpha1.MaxFailureReasons {
-		t.Errorf("%d reasons listed, want %d", len(got.Failures), fleetv1alpha1.MaxFailureReasons)
+	got := Newest(runs)
+	// Of two at the same time the first by name comes first; two runs have not failed.
+	if diff := cmp.Diff([]int{30, 31, 28, 29}, got[:4]); diff != "" {
+		t.Errorf("first of Newest (-want +got):\n%s", diff)
 	}
-	if sum := current(got.Failures); sum != len(runs) {
-		t.Errorf("failures sum up to %d, want %d", sum, len(runs))
-	}
-	// Reasons 0 to 20 have no room: 1+2+...+21 runs, and the one that is no word.
-	want := fleetv1alpha1.FailureCount{
-		Reason: "Other", Current: 21*22/2 + 1, LastFailureTime: metaAt(1000), LastRun: ref("other"),
-	}
-	if diff := cmp.Diff(want, got.Failures[0]); diff != "" {
-		t.Errorf("Other (-want +got):\n%s", diff)
-	}
-	if len(got.RecentFailures) != fleetv1alpha1.MaxRecentFailures || got.RecentFailures[0].Name != "other" {
-		t.Errorf("%d recent failures, first %q, want %d, first other",
-			len(got.RecentFailures), got.RecentFailures[0].Name, fleetv1alpha1.MaxRecentFailures)
-	}
-}
-
-func TestOfDoesNotDependOnOrder(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
-		runs := randomRuns(rng, rng.IntN(80))
-		want := Of(runs)
-		rng.Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
-		if diff := cmp.Diff(want, Of(runs)); diff != "" {
-			t.Fatalf("Of depends on the order (-before +after):\n%s", diff)
-		}
-	}
-}
-
-func TestApplyToLeavesTheRestAlone(t *testing.T) {
-	status := fleetv1alpha1.AgentRunClusterStatusStatus{Endpoint: "https://x", RecentFailures: make([]fleetv1alpha1.RecentFailure, 1)}
-	tally := Of([]Run{failed("a", "E", 1)})
-	tally.ApplyTo(&status)
-	want := fleetv1alpha1.AgentRunClusterStatusStatus{
-		Endpoint: "https://x", Runs: &tally.Runs, Failures: tally.Failures,
-		LastFailureTime: tally.LastFailureTime, RecentFailures: tally.RecentFailures,
-	}
-	if diff := cmp.Diff(want, status); diff != "" {
-		t.Errorf("ApplyTo (-want +got):\n%s", diff)
+	if len(got) != fleetv1alpha1.MaxRecentFailures {
+		t.Errorf("%d runs, want %d", len(got), fleetv1alpha1.MaxRecentFailures)
 	}
 }
 
@@ -213,53 +138,6 @@ func TestUnobserved(t *testing.T) {
 	if observed.Runs.Pending != 1 {
 		t.Error("the caller's status was changed")
 	}
-}
-
-func TestKnownEvidence(t *testing.T) {
-	evidence := Evidence{Container: "agent", Image: "x:1", Node: "n"}
-	before := failed("a", "E", 1)
-	before.Evidence = evidence
-	known := Of([]Run{before}).RecentFailures
-
-	cases := map[string]struct {
-		run  Run
-		want Evidence
-	}{
-		"the same failure keeps its evidence":                        {failed("a", "E", 1), evidence},
-		"another run has none":                                       {failed("b", "E", 1), Evidence{}},
-		"another failure of a run made anew under the name has none": {failed("a", "E", 2), Evidence{}},
-		"another reason has none":                                    {failed("a", "F", 1), Evidence{}},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, KnownEvidence(tc.run, known)); diff != "" {
-				t.Errorf("KnownEvidence (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func current(failures []fleetv1alpha1.FailureCount) int {
-	sum := 0
-	for _, f := range failures {
-		sum += int(f.Current)
-	}
-	return sum
-}
-
-// randomRuns makes runs of every phase, with times that are often equal.
-func randomRuns(rng *rand.Rand, n int) []Run {
-	phases := []agentv1alpha1.AgentRunPhase{"Pending", "Running", "Succeeded", "Failed", "Failed", "Failed"}
-	var runs []Run
-	for i := range n {
-		run := Run{Namespace: fmt.Sprint("ns", rng.IntN(3)), Name: fmt.Sprint("r", i), Phase: phases[rng.IntN(len(phases))]}
-		if run.failed() {
-			run.Reason = fmt.Sprint("Reason", rng.IntN(60))
-			run.Completed = at(rng.IntN(5))
-		}
-		runs = append(runs, run)
-	}
-	return runs
 }
 
 func connected(status metav1.ConditionStatus, reason string) []metav1.Condition {

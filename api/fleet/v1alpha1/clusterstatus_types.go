@@ -18,6 +18,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // ConditionConnected says whether the hub can observe and act on a member: True
@@ -74,7 +75,7 @@ type RecentFailure struct {
 	// +optional
 	Node string `json:"node,omitempty"`
 
-	// time is when the run failed.
+	// time is when the run failed, by the member's clock.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 }
@@ -109,23 +110,125 @@ type AgentRunClusterStatusStatus struct {
 	// +optional
 	Runs *RunCounts `json:"runs,omitempty"`
 
-	// failures counts the member's failed runs by reason, most first. Absent when
-	// there are none.
+	// failures counts the member's failed runs by reason: those that exist now, most
+	// first, then those that are only on record. Absent when there are none.
 	// +kubebuilder:validation:MaxItems=40
 	// +listType=map
 	// +listMapKey=reason
 	// +optional
 	Failures []FailureCount `json:"failures,omitempty"`
 
-	// lastFailureTime is when the latest of the current failures happened.
+	// reasonsOmitted is the number of reasons of runs that exist now which failures
+	// has no room for and counts under Other.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ReasonsOmitted int32 `json:"reasonsOmitted,omitempty"`
+
+	// totalFailures is the number of failures on record, whatever their reason.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	TotalFailures int64 `json:"totalFailures"`
+
+	// totalExact is true when every failure that was seen is on record. It is false
+	// while some wait to be: for a moment after the member was connected, and as long as
+	// there is no room in ledger.inFlight, which happens when the manager may not mark
+	// runs in the member (it is paused, or patch on agentruns is not granted). The totals
+	// are too low then. It is also false when failures were missed, and before the member
+	// has been observed.
+	// +optional
+	TotalExact bool `json:"totalExact"`
+
+	// history counts failures by hour (UTC), oldest first; the last is the hour of
+	// historyTime. Absent when there were none in these 24 hours.
+	// +kubebuilder:validation:MaxItems=24
+	// +kubebuilder:validation:items:Minimum=0
+	// +listType=atomic
+	// +optional
+	History []int64 `json:"history,omitempty"`
+
+	// historyTime is when the last hour of history began.
+	// +optional
+	HistoryTime *metav1.Time `json:"historyTime,omitempty"`
+
+	// lastFailureTime is when the latest failure on record happened.
 	// +optional
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
 
-	// recentFailures are the latest failed runs that exist now, newest first.
+	// recentFailures are the latest failures on record, newest first. Their runs may
+	// have been deleted since.
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=atomic
 	// +optional
 	RecentFailures []RecentFailure `json:"recentFailures,omitempty"`
+
+	// recentFailuresOmitted is the number of failures on record that recentFailures
+	// has no room for.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	RecentFailuresOmitted int64 `json:"recentFailuresOmitted,omitempty"`
+
+	// ledger is what the manager needs to count each failure once. Do not edit it.
+	// +optional
+	Ledger FailureLedger `json:"ledger,omitempty,omitzero"`
+}
+
+// FailureLedger is the manager's working memory of the failures on record. It stands
+// in the same object as the totals, so that one write moves both.
+type FailureLedger struct {
+	// writer is the manager process that wrote the ledger last.
+	// +optional
+	Writer types.UID `json:"writer,omitempty"`
+
+	// inFlight are the UIDs of the runs that are in the totals and of which it is not
+	// certain yet that they bear the mark of that, or are gone.
+	// +kubebuilder:validation:MaxItems=1000
+	// +listType=set
+	// +optional
+	InFlight []types.UID `json:"inFlight,omitempty"`
+
+	// waiting is the number of failed runs that are not in the totals yet.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Waiting int32 `json:"waiting,omitempty"`
+
+	// missed is the number of failures that were seen and could not be recorded before
+	// their runs were deleted. They are not in the totals.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Missed int64 `json:"missed,omitempty"`
+
+	// windowTime is when the last bucket of each fiveMinutes began; the last bucket of
+	// each hours is the hour that it is in.
+	// +optional
+	WindowTime *metav1.Time `json:"windowTime,omitempty"`
+
+	// windows are the failures of the last 24 hours, by reason and time.
+	// +kubebuilder:validation:MaxItems=40
+	// +listType=map
+	// +listMapKey=reason
+	// +optional
+	Windows []FailureWindow `json:"windows,omitempty"`
+}
+
+// FailureWindow is the failures of one reason, by time.
+type FailureWindow struct {
+	// reason is that of an entry in failures.
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Reason string `json:"reason"`
+
+	// fiveMinutes counts failures by five minutes, oldest first. Absent when there
+	// were none in the last hour.
+	// +kubebuilder:validation:MaxItems=12
+	// +listType=atomic
+	// +optional
+	FiveMinutes []int32 `json:"fiveMinutes,omitempty"`
+
+	// hours counts failures by hour, oldest first.
+	// +kubebuilder:validation:MaxItems=24
+	// +listType=atomic
+	// +optional
+	Hours []int32 `json:"hours,omitempty"`
 }
 
 // AgentRunClusterStatus is what the hub knows of the AgentRuns in one member
@@ -140,6 +243,7 @@ type AgentRunClusterStatusStatus struct {
 // +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.runs.active`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.runs.failed`
 // +kubebuilder:printcolumn:name="Unknown",type=integer,JSONPath=`.status.runs.unknown`
+// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalFailures`
 // +kubebuilder:printcolumn:name="Top Reason",type=string,JSONPath=`.status.failures[0].reason`
 // +kubebuilder:printcolumn:name="Count",type=integer,JSONPath=`.status.failures[0].current`
 // +kubebuilder:printcolumn:name="Last Failure",type=date,JSONPath=`.status.lastFailureTime`
@@ -147,6 +251,7 @@ type AgentRunClusterStatusStatus struct {
 // +kubebuilder:printcolumn:name="Pending",type=integer,JSONPath=`.status.runs.pending`,priority=1
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.runs.running`,priority=1
 // +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.runs.succeeded`,priority=1
+// +kubebuilder:printcolumn:name="Exact",type=boolean,JSONPath=`.status.totalExact`,priority=1
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.kubernetesVersion`,priority=1
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Connected")].message`,priority=1

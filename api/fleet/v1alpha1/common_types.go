@@ -28,6 +28,10 @@ const (
 	MaxFailureReasons = 40
 	// MaxRecentFailures bounds AgentRunClusterStatus.status.recentFailures.
 	MaxRecentFailures = 20
+	// MaxInFlight bounds AgentRunClusterStatus.status.ledger.inFlight.
+	MaxInFlight = 1000
+	// HistoryHours is the number of hourly counts in a history.
+	HistoryHours = 24
 	// MaxClusterSummaries bounds AgentRunFleetStatus.status.clusterSummaries.
 	MaxClusterSummaries = 50
 )
@@ -103,29 +107,29 @@ type FailureCount struct {
 	// +optional
 	Current int32 `json:"current"`
 
-	// total is the number of failures of this reason ever recorded, including runs
-	// deleted since. Absent where it is not recorded.
+	// total is the number of failures of this reason on record: each failed run is
+	// counted once in its life, and stays counted when it is deleted.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
-	Total *int64 `json:"total,omitempty"`
+	Total int64 `json:"total"`
 
-	// lastHour is the number of failures of this reason in the last hour. Absent
-	// where it is not recorded.
+	// lastHour is the number of failures of this reason in the current five minutes
+	// and the 55 minutes before, by the runs' completionTime.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
-	LastHour *int64 `json:"lastHour,omitempty"`
+	LastHour int64 `json:"lastHour"`
 
-	// lastDay is the number of failures of this reason in the last 24 hours. Absent
-	// where it is not recorded.
+	// lastDay is the number of failures of this reason in the current hour (UTC) and
+	// the 23 before it, by the runs' completionTime.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
-	LastDay *int64 `json:"lastDay,omitempty"`
+	LastDay int64 `json:"lastDay"`
 
-	// lastFailureTime is when the latest of the current failures happened.
+	// lastFailureTime is when the latest failure of this reason on record happened.
 	// +optional
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
 
-	// lastRun is the run that failed then.
+	// lastRun is the run that failed then. It may have been deleted since.
 	// +optional
 	LastRun *RunReference `json:"lastRun,omitempty"`
 }

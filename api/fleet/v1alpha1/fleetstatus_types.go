@@ -65,13 +65,19 @@ type ClusterCounts struct {
 	// +kubebuilder:validation:MaxLength=23
 	// +optional
 	Ratio string `json:"ratio,omitempty"`
+
+	// oldestContactTime is when the selected member that has been away longest last
+	// answered. Absent when every member is observed.
+	// +optional
+	OldestContactTime *metav1.Time `json:"oldestContactTime,omitempty"`
 }
 
 // FleetFailureCount counts the failed runs of one reason over all selected members.
 type FleetFailureCount struct {
 	FailureCount `json:",inline"`
 
-	// clusters is the number of members in which runs failed for this reason.
+	// clusters is the number of members that hold failed runs of this reason, or in
+	// which runs failed for it in the last day.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Clusters int32 `json:"clusters"`
@@ -103,6 +109,11 @@ type ClusterSummary struct {
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Failed int32 `json:"failed"`
+
+	// totalFailures is the number of the member's failures on record.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	TotalFailures int64 `json:"totalFailures"`
 
 	// unknown is the number of runs that were active when the member was last observed.
 	// +kubebuilder:validation:Minimum=0
@@ -138,14 +149,44 @@ type AgentRunFleetStatusStatus struct {
 	// +optional
 	Runs RunCounts `json:"runs"`
 
-	// failures counts failed runs by reason over all selected members, most first.
+	// failures counts failed runs by reason over all selected members: those that exist
+	// now, most first, then those that are only on record. Where there are more than 40
+	// reasons, the total of Other shrinks when a reason gets an entry of its own.
 	// +kubebuilder:validation:MaxItems=40
 	// +listType=map
 	// +listMapKey=reason
 	// +optional
 	Failures []FleetFailureCount `json:"failures,omitempty"`
 
-	// lastFailureTime is when the latest of the current failures happened.
+	// reasonsOmitted is the number of reasons that failures has no room for and counts
+	// under Other.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ReasonsOmitted int32 `json:"reasonsOmitted,omitempty"`
+
+	// totalFailures is the number of failures on record in the selected members. It
+	// shrinks only when a member is removed or no longer selected.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	TotalFailures int64 `json:"totalFailures"`
+
+	// totalExact is true when it is true of every selected member.
+	// +optional
+	TotalExact bool `json:"totalExact"`
+
+	// history counts failures by hour (UTC), oldest first; the last is the hour of
+	// historyTime. Absent when there were none in these 24 hours.
+	// +kubebuilder:validation:MaxItems=24
+	// +kubebuilder:validation:items:Minimum=0
+	// +listType=atomic
+	// +optional
+	History []int64 `json:"history,omitempty"`
+
+	// historyTime is when the last hour of history began.
+	// +optional
+	HistoryTime *metav1.Time `json:"historyTime,omitempty"`
+
+	// lastFailureTime is when the latest failure on record happened.
 	// +optional
 	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
 
@@ -173,10 +214,12 @@ type AgentRunFleetStatusStatus struct {
 // +kubebuilder:printcolumn:name="Clusters",type=string,JSONPath=`.status.clusters.ratio`
 // +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.runs.active`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.runs.failed`
+// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalFailures`
 // +kubebuilder:printcolumn:name="Top Reason",type=string,JSONPath=`.status.failures[0].reason`
 // +kubebuilder:printcolumn:name="Count",type=integer,JSONPath=`.status.failures[0].current`
 // +kubebuilder:printcolumn:name="Last Failure",type=date,JSONPath=`.status.lastFailureTime`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,priority=1
+// +kubebuilder:printcolumn:name="Exact",type=boolean,JSONPath=`.status.totalExact`,priority=1
 // +kubebuilder:printcolumn:name="Pending",type=integer,JSONPath=`.status.runs.pending`,priority=1
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.runs.running`,priority=1
 // +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.runs.succeeded`,priority=1

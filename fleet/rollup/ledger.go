@@ -1,0 +1,114 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rollup
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
+
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/tally"
+)
+
+// proveTimeout bounds one live list of a member's runs, and proveAgain is when a failed
+// one is repeated.
+const proveTimeout, proveAgain = time.Minute, 5 * time.Second
+
+// Recorded says whether the failure of the run with that UID stands in the hub's
+// totals and wants its mark.
+func (r *Rollup) Recorded(name multicluster.ClusterName, uid types.UID) bool {
+	s := r.state(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.book.Recorded(uid)
+}
+
+// OnRecorded has f called with each run whose failure has come to stand in the hub's
+// totals. f must not block. It is to be called before Start.
+func (r *Rollup) OnRecorded(f func(cluster multicluster.ClusterName, run types.NamespacedName)) {
+	r.recorded = append(r.recorded, f)
+}
+
+// bookkeeper adds to an observation what is needed to count failures that are not on
+// record. It is called with the state's mu held.
+type bookkeeper func(ctx context.Context, m Member, s *state,
+	ledger fleetv1alpha1.FailureLedger, version string, o *tally.Observation)
+
+// countOnly leaves the ledger as it is stored.
+func countOnly(context.Context, Member, *state, fleetv1alpha1.FailureLedger, string, *tally.Observation) {
+}
+
+// keepBook brings the book up to the ledger that is stored as version, and has it say
+// what may be counted.
+func (r *Rollup) keepBook(ctx context.Context, m Member, s *state,
+	ledger fleetv1alpha1.FailureLedger, version string, o *tally.Observation,
+) {
+	s.book.Read(ledger, version)
+	s.book.Observe(o)
+	if version != "" && s.engagement != nil && observed(m) && r.options.Prove != nil && s.book.NeedsProof(*o.Tally) {
+		s.book.Prove()
+		// Not waited for: a member may be slow to answer.
+		go r.prove(log.FromContext(ctx), m.Name, s, s.engagement)
+	}
+	for _, run := range s.book.ToMark(*o.Tally) {
+		for _, f := range r.recorded {
+			f(m.Name, types.NamespacedName{Namespace: run.Namespace, Name: run.Name})
+		}
+	}
+}
+
+// prove makes the proof that the member's book waits for.
+func (r *Rollup) prove(logger logr.Logger, name multicluster.ClusterName, s *state, from *engagement) {
+	ctx, cancel := context.WithTimeout(from.ctx, proveTimeout)
+	defer cancel()
+	proof, err := r.options.Prove(ctx, from.cluster)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil || s.engagement != from {
+		s.book.Proved(nil)
+		r.queue.AddAfter(clusterKey(name), proveAgain)
+	} else {
+		s.book.Proved(&proof)
+		r.queue.Add(clusterKey(name))
+	}
+	if err != nil && from.ctx.Err() == nil {
+		logger.Error(err, "Cannot tell which failures are on record, trying again", "cluster", name)
+	}
+}
+
+// lose notes a failed run that is no more.
+func (s *state) lose(object *agentv1alpha1.AgentRun) {
+	run := tally.RunOf(object)
+	run.Version = object.ResourceVersion
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tally != nil {
+		for _, before := range s.tally.Unrecorded {
+			if before.UID == run.UID {
+				run.Evidence = before.Evidence
+			}
+		}
+	}
+	s.book.Lose(run)
+}

@@ -1,0 +1,205 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package tally
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+)
+
+// maxGone bounds the failures of deleted runs that a Book holds until the hub has
+// taken them, and the UIDs of those that it has.
+const maxGone = 10_000
+
+// Book is what a manager holds in memory of a member to keep its ledger, beside what
+// the hub stores. It is not safe for concurrent use.
+type Book struct {
+	// Writer tells this manager's writes of the ledger from those of any other process.
+	// It must not be empty.
+	Writer types.UID
+
+	// gone are failed runs that were deleted and may have to be counted still, or to
+	// leave the ones in flight.
+	gone map[types.UID]*goneRun
+	// done are those, without their mark, of which nothing is left to do. Two connections
+	// tell of each one that goes while one takes the other's place.
+	done sets.Set[types.UID]
+	// missed are failures that there was no room for in gone, or of which it cannot be
+	// told any more whether they are on record. The hub had onHub of them when last read.
+	missed, onHub int64
+	// inFlight are those of the hub's object as last read, told those of them that
+	// ToMark has returned.
+	inFlight, told sets.Set[types.UID]
+	// version is that of the hub's object as last read. What has been proved holds until
+	// one is read that another writer left: this manager writes only upon what it read.
+	version string
+	// proof is of the connection's cache. Nil when there is none.
+	proof *Proof
+	// proving says that a proof is being made, void that it will be of no use.
+	proving, void bool
+}
+
+// goneRun is a failed run that was deleted.
+type goneRun struct {
+	Run
+	// counted says that it was seen in flight.
+	counted bool
+	// open says that it is proved not to be on record unless it is in flight.
+	open bool
+}
+
+// Recorded says whether the run with that UID is in flight: in the totals, and without
+// its mark as far as is known.
+func (b *Book) Recorded(uid types.UID) bool { return b.inFlight.Has(uid) }
+
+// Read takes note of what the hub stores of the ledger, in which version of its object.
+// So it learns of this manager's own writes too, whatever they were answered with.
+func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
+	b.inFlight = sets.New(ledger.InFlight...)
+	b.told = b.told.Intersection(b.inFlight)
+	if b.done == nil {
+		b.done = sets.New[types.UID]()
+	}
+	switch {
+	case version == b.version:
+	case ledger.Writer != b.Writer:
+		b.Doubt()
+		for _, run := range b.gone {
+			run.open = false
+		}
+	case b.version != "":
+		b.missed = max(0, b.missed-max(0, ledger.Missed-b.onHub))
+	}
+	b.version, b.onHub = version, ledger.Missed
+	for uid, run := range b.gone {
+		if !b.settled(run) {
+			continue
+		}
+		delete(b.gone, uid)
+		if !run.Recorded {
+			b.done.Insert(uid)
+		}
+	}
+	if b.done.Len() > maxGone {
+		b.done = nil
+		b.Doubt() // a later list does not take them for open
+	}
+}
+
+// settled says whether nothing is left to do about a run that is gone.
+func (b *Book) settled(run *goneRun) bool {
+	switch {
+	case b.inFlight.Has(run.UID):
+		run.counted = true
+		return false
+	case run.counted, run.Recorded:
+		return true
+	case b.proof == nil:
+		return false
+	}
+	run.open = run.open || b.proof.MayCount(run.Run)
+	if !run.open { // and never will be: the run does not exist any more
+		b.missed++
+	}
+	return !run.open
+}
+
+// Lose takes note of a failed run that is no more, with its Version.
+func (b *Book) Lose(run Run) {
+	switch {
+	case !run.failed(), b.gone[run.UID] != nil, b.done.Has(run.UID):
+	case len(b.gone) < maxGone:
+		if b.gone == nil {
+			b.gone = map[types.UID]*goneRun{}
+		}
+		b.gone[run.UID] = &goneRun{Run: run, open: b.proof != nil && b.proof.MayCount(run)}
+	case !run.Recorded && !b.inFlight.Has(run.UID):
+		b.missed++
+	}
+}
+
+// Observe has an observation put on record, with what the book knows.
+func (b *Book) Observe(o *Observation) {
+	o.Record, o.Writer, o.Missed = true, b.Writer, b.missed
+	for _, run := range b.gone {
+		if run.open && !run.counted && !run.Recorded {
+			o.Gone = append(o.Gone, run.Run)
+		}
+	}
+	o.Departed = func(uid types.UID) bool {
+		return b.gone[uid] != nil || (b.proof != nil && b.proof.Departed(uid))
+	}
+	if b.proof != nil {
+		o.MayCount = b.proof.MayCount
+	}
+}
+
+// ToMark returns the runs in flight that want their mark, each once.
+func (b *Book) ToMark(t Tally) []Run {
+	var out []Run
+	for _, run := range t.Unrecorded {
+		if b.inFlight.Has(run.UID) && !b.told.Has(run.UID) {
+			b.told.Insert(run.UID)
+			out = append(out, run)
+		}
+	}
+	return out
+}
+
+// NeedsProof says whether there is something that only a Proof can settle, and none is
+// there or being made.
+func (b *Book) NeedsProof(t Tally) bool {
+	if b.proof != nil || b.proving {
+		return false
+	}
+	unseen := b.inFlight.Difference(t.Marked)
+	for _, run := range t.Unrecorded {
+		if !b.inFlight.Has(run.UID) {
+			return true
+		}
+		unseen.Delete(run.UID)
+	}
+	for uid, run := range b.gone {
+		if !run.open && !b.inFlight.Has(uid) {
+			return true
+		}
+		unseen.Delete(uid)
+	}
+	// What is in flight, and neither without its mark nor with it, seems to be gone.
+	return unseen.Len() > 0
+}
+
+// Prove takes note that a proof is being made for the hub's object as last read.
+func (b *Book) Prove() { b.proving, b.void = true, false }
+
+// Proved takes note of the proof that was being made, nil when it failed. It is of no
+// use when there has been reason for doubt meanwhile.
+func (b *Book) Proved(proof *Proof) {
+	b.proving = false
+	if !b.void {
+		b.proof = proof
+	}
+}
+
+// Doubt gives up the proof: somebody else wrote the hub's object, or the runs are read
+// from another cache, which may be behind the one before.
+func (b *Book) Doubt() { b.proof, b.void = nil, true }
+
+// Forget drops all but that a proof is being made, which is then of no use.
+func (b *Book) Forget() { *b = Book{Writer: b.Writer, proving: b.proving, void: true} }
