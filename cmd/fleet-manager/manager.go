@@ -98,11 +98,13 @@ func newManager(hub *rest.Config, o *options, lock *lock) (mcmanager.Manager, er
 	roll := rollup.New(mgr.GetLocalManager(), members{provider}, rollup.Options{
 		PodOf:   agentrun.PodOf,
 		Culprit: startup.Culprit,
+		Prove:   agentrun.Prove,
 		Clock:   hubClock(),
 	})
 	if err := agentrun.SetupWithManager(mgr, agentrun.Options{
 		Policy:                  o.policy(),
 		TTL:                     o.ttlPolicy(),
+		Ledger:                  roll,
 		MaxConcurrentReconciles: o.maxConcurrentReconciles,
 		Member:                  memberState(provider),
 		Clock:                   hubClock(),
@@ -209,6 +211,7 @@ func (m members) Members() []rollup.Member {
 			LastContactTime:   f.LastContactTime,
 			KubernetesVersion: f.KubernetesVersion,
 			Endpoint:          f.Endpoint,
+			ClockOffset:       f.ClockOffset,
 		}
 	}
 	return out

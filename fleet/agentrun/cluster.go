@@ -19,6 +19,7 @@ package agentrun
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -134,6 +135,8 @@ type memberCache struct {
 	// sandboxPods is nil too.
 	sandbox     *schema.GroupVersionKind
 	sandboxPods cache.Cache
+	// namespaces are those that the member is limited to; all of them are one, "".
+	namespaces []string
 }
 
 func cacheOf(cl cluster.Cluster) *memberCache {
@@ -153,7 +156,7 @@ func newMemberCache(cfg *rest.Config, opts cache.Options, served *schema.GroupVe
 	if err != nil {
 		return nil, err
 	}
-	m := &memberCache{Cache: main, sandbox: served}
+	m := &memberCache{Cache: main, sandbox: served, namespaces: watchedNamespaces(opts)}
 	if served == nil {
 		return m, nil
 	}
@@ -163,6 +166,13 @@ func newMemberCache(cfg *rest.Config, opts cache.Options, served *schema.GroupVe
 	}
 	m.sandboxPods, err = cache.New(cfg, opts)
 	return m, err
+}
+
+func watchedNamespaces(opts cache.Options) []string {
+	if len(opts.DefaultNamespaces) == 0 {
+		return []string{metav1.NamespaceAll}
+	}
+	return slices.Sorted(maps.Keys(opts.DefaultNamespaces))
 }
 
 func newSandbox(gvk schema.GroupVersionKind) *unstructured.Unstructured {
