@@ -86,8 +86,8 @@ func (f *fleet) fatalReasons() {
 	}
 }
 
-// oneWriteNoRead: to fail a run costs the member one write and no read, as the
-// member's API server counts.
+// oneWriteNoRead: to fail a run costs the member one write and no read, and to mark it as
+// recorded one more, as the member's API server counts.
 func (f *fleet) oneWriteNoRead() {
 	ns := f.namespace("one-write")
 	m := f.members["beta"]
@@ -99,13 +99,19 @@ func (f *fleet) oneWriteNoRead() {
 	for i := range runs {
 		f.WithT.Eventually(m.run(f.Context(), ns, fmt.Sprintf("r%d", i))).Should(harness.HaveCondition("Succeeded", metav1.ConditionUnknown, "ContainerCreating"))
 	}
+	// With a connection's first failure the manager lists the member's runs once, to learn
+	// which are on record already.
+	first := build.MakeAgentRun("first").Namespace(ns).Obj()
+	f.WithT.Expect(m.create(f.Context(), first, labelled(first).Scheduled().Waiting("main", "ImagePullBackOff", "").Obj())).To(Succeed())
+	f.WithT.Eventually(m.run(f.Context(), ns, "first")).Should(HaveField("Recorded()", BeTrue()))
 	since := time.Now()
 	for i := range runs {
 		run := build.MakeAgentRun(fmt.Sprintf("r%d", i)).Namespace(ns).Obj()
 		f.WithT.Expect(m.SetPodStatus(f.Context(), labelled(run).Scheduled().Waiting("main", "ImagePullBackOff", "").Obj())).To(Succeed())
 	}
 	for i := range runs {
-		f.WithT.Eventually(m.run(f.Context(), ns, fmt.Sprintf("r%d", i))).Should(failedWith("ImagePullBackOff"))
+		f.WithT.Eventually(m.run(f.Context(), ns, fmt.Sprintf("r%d", i))).Should(And(
+			failedWith("ImagePullBackOff"), HaveField("Recorded()", BeTrue())))
 	}
 	writes := map[string]int{}
 	requests, err := m.Requests(harness.ByUser(m.user), harness.ReceivedAfter(since))
@@ -121,6 +127,7 @@ func (f *fleet) oneWriteNoRead() {
 	want := map[string]int{}
 	for i := range runs {
 		want[fmt.Sprintf("patch agentruns/status r%d", i)] = 1
+		want[fmt.Sprintf("patch agentruns r%d", i)] = 1
 	}
 	f.WithT.Expect(writes).To(Equal(want))
 }
@@ -166,7 +173,7 @@ func (f *fleet) terminalIsFinal() {
 	run := build.MakeAgentRun("once").Namespace(ns).Obj()
 	pod := labelled(run).Scheduled().Waiting("main", "ImagePullBackOff", "")
 	f.WithT.Expect(m.create(f.Context(), run, pod.Obj())).To(Succeed())
-	f.WithT.Eventually(m.run(f.Context(), ns, "once")).Should(failedWith("ImagePullBackOff"))
+	f.WithT.Eventually(m.run(f.Context(), ns, "once")).Should(And(failedWith("ImagePullBackOff"), HaveField("Recorded()", BeTrue())))
 	before, err := m.run(f.Context(), ns, "once")()
 	f.WithT.Expect(err).NotTo(HaveOccurred())
 

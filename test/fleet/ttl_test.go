@@ -164,14 +164,21 @@ func (f *fleet) specWins() {
 func (f *fleet) failedStay() {
 	m := f.members["alpha"]
 	ns := f.namespace("ttl-failed")
-	failed := build.MakeAgentRun("failed").Namespace(ns).Obj()
+	kept := build.MakeAgentRun("kept").Namespace(ns).Obj()
+	expired := build.MakeAgentRun("expired").Namespace(ns).TTLAfterFinished(0).Obj()
 	ended := build.MakeAgentRun("ended").Namespace(ns).Obj()
-	f.WithT.Expect(m.create(f.Context(), failed, ended)).To(Succeed())
-	for run, outcome := range map[*agentv1alpha1.AgentRun]string{failed: "OOMKilled", ended: "Completed"} {
+	f.WithT.Expect(m.create(f.Context(), kept, expired, ended)).To(Succeed())
+	for run, outcome := range map[*agentv1alpha1.AgentRun]string{kept: "OOMKilled", expired: "OOMKilled", ended: "Completed"} {
 		pod := ending(outcome).Obj()
 		f.WithT.Expect(m.create(f.Context(), build.MakeSandbox(run.Name).ForRun(run).PodTemplate(pod).Obj())).To(Succeed())
 	}
-	f.WithT.Eventually(m.run(f.Context(), ns, "failed")).Should(failedWith("OOMKilled"))
-	f.WithT.Eventually(m.lookup(f, ended)).Should(notFound)
-	f.WithT.Consistently(m.run(f.Context(), ns, "failed")).Should(HaveField("DeletionTimestamp", BeNil()))
+	f.WithT.Eventually(m.run(f.Context(), ns, "kept")).Should(failedWith("OOMKilled"))
+	f.WithT.Eventually(m.run(f.Context(), ns, "kept")).Should(HaveField("Recorded()", BeTrue()))
+	for _, o := range []client.Object{ended, expired} {
+		f.WithT.Eventually(m.lookup(f, o)).Should(notFound)
+	}
+	// What is gone stays in the total, and nothing is counted twice.
+	f.WithT.Eventually(f.clusterStatus("alpha")).Should(HaveField("Status.Failures", ConsistOf(And(
+		HaveField("Reason", "OOMKilled"), HaveField("Current", int32(1)), HaveField("Total", HaveValue(Equal(int64(2))))))))
+	f.WithT.Consistently(m.run(f.Context(), ns, "kept")).Should(HaveField("DeletionTimestamp", BeNil()))
 }

@@ -63,7 +63,7 @@ func TestInstall(t *testing.T) {
 	// An Event is patched when it repeats itself, and a run is read from the server after
 	// a conflict alone.
 	i.expectEveryRuleUsed(i.hub, managerAccount, hubRole, "patch events")
-	i.expectEveryRuleUsed(i.upgraded, memberAccount, memberRole, "get agentruns", "patch events", "patch agentruns")
+	i.expectEveryRuleUsed(i.upgraded, memberAccount, memberRole, "get agentruns", "patch events")
 
 	i.apply(i.hub, "secret-namespaces")
 	i.managerMayReadSecretsOnlyInItsNamespace()
@@ -197,12 +197,13 @@ func (i *installation) failRunWithSandbox(cp *harness.ControlPlane) *build.PodWr
 	return pod
 }
 
-// seeFailed waits for the run's end and its Event.
+// seeFailed waits for the run's end, its mark and its Event.
 func (i *installation) seeFailed(cp *harness.ControlPlane, run *agentv1alpha1.AgentRun) {
 	i.Helper()
 	i.Eventually(komega.New(cp.Client).WithContext(i.Context()).Object(run)).Should(And(
 		harness.HavePhase(agentv1alpha1.AgentRunFailed),
 		harness.HaveCondition(agentv1alpha1.ConditionSucceeded, metav1.ConditionFalse, startup.ReasonImagePullBackOff),
+		HaveField("Recorded()", BeTrue()),
 	))
 	i.seeEvent(cp, run, startup.ReasonImagePullBackOff)
 }
