@@ -109,13 +109,14 @@ func (s *snapshot) fleetChecks(want expectation) []check {
 	got := s.fleet.Status
 	failures := map[string]fleetFailures{}
 	for _, f := range got.Failures {
-		failures[f.Reason] = fleetFailures{Current: f.Current, Clusters: f.Clusters}
+		failures[f.Reason] = fleetFailures{Current: f.Current, Clusters: f.Clusters, Total: f.Total}
 	}
 	return []check{
 		checkWord("fleet: clusters", want.ratio, got.Clusters.Ratio),
 		checkWord("fleet: Ready", want.ready, conditionStatus(got.Conditions, fleetv1alpha1.ConditionReady)),
 		checkEqual("fleet: runs", want.runs, got.Runs),
 		checkEqual("fleet: failures", want.failures, failures),
+		checkEqual("fleet: totalExact", true, got.TotalExact),
 	}
 }
 

@@ -88,7 +88,9 @@ func clusterOptions(ctx context.Context) ([]harness.Options, error) {
 	}
 	options := []harness.Options{hub}
 	for _, name := range memberNames {
-		member, err := harness.MemberOptions(name, harness.WithScheduler, harness.WithCRDs(sandboxes))
+		// The controller manager has the garbage collector, which takes Sandbox and pod
+		// when a run is deleted.
+		member, err := harness.MemberOptions(name, harness.WithScheduler, harness.WithControllerManager, harness.WithCRDs(sandboxes))
 		if err != nil {
 			return nil, err
 		}

@@ -142,6 +142,9 @@ func (r demoRun) create(ctx context.Context, cp *harness.ControlPlane) error {
 	if r.deadline > 0 {
 		run.StartupDeadline(r.deadline)
 	}
+	if r.atOnce {
+		run.TTLAfterFinished(0)
+	}
 	if err := cp.Client.Create(ctx, run.Obj()); err != nil {
 		return fmt.Errorf("creating AgentRun %s in %s: %w", r.name, cp.Name, err)
 	}

@@ -69,6 +69,7 @@ type demoRun struct {
 	agent    string
 	outcome  outcome
 	deadline int32 // spec.startupDeadlineSeconds; 0 leaves it out
+	atOnce   bool  // spec.ttlSecondsAfterFinished is 0
 
 	phase  agentv1alpha1.AgentRunPhase
 	reason string // of the Succeeded condition; not looked at while in progress
@@ -77,53 +78,55 @@ type demoRun struct {
 // initialRuns are the runs of each member at the beginning.
 var initialRuns = map[string][]demoRun{
 	east: {
-		{"review-1", reviewer, runs, 0, agentv1alpha1.AgentRunRunning, ""},
-		{"review-2", reviewer, runs, 0, agentv1alpha1.AgentRunRunning, ""},
-		{"migrate-1", migrator, runs, 0, agentv1alpha1.AgentRunRunning, ""},
-		{"migrate-2", migrator, runs, 0, agentv1alpha1.AgentRunRunning, ""},
-		{"slow-start", reviewer, slow, slowDeadline, agentv1alpha1.AgentRunRunning, ""},
-		{"nightly-1", reviewer, completes, 0, agentv1alpha1.AgentRunSucceeded, "Completed"},
-		{"nightly-2", reviewer, completes, 0, agentv1alpha1.AgentRunSucceeded, "Completed"},
-		{"nightly-3", migrator, completes, 0, agentv1alpha1.AgentRunSucceeded, "Completed"},
-		{"missing-image-1", reviewer, imageMissing, 0, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
-		{"missing-image-2", reviewer, imageMissing, 0, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
-		{"missing-image-3", migrator, imageMissing, 0, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
-		{"missing-init-image", reviewer, initImageMissing, 0, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
-		{"crash-loop", reviewer, crashLoops, 0, agentv1alpha1.AgentRunFailed, "CrashLoopBackOff"},
-		{"exits-with-3", reviewer, exits3, 0, agentv1alpha1.AgentRunFailed, "Error"},
+		{"review-1", reviewer, runs, 0, false, agentv1alpha1.AgentRunRunning, ""},
+		{"review-2", reviewer, runs, 0, false, agentv1alpha1.AgentRunRunning, ""},
+		{"migrate-1", migrator, runs, 0, false, agentv1alpha1.AgentRunRunning, ""},
+		{"migrate-2", migrator, runs, 0, false, agentv1alpha1.AgentRunRunning, ""},
+		{"slow-start", reviewer, slow, slowDeadline, false, agentv1alpha1.AgentRunRunning, ""},
+		{"nightly-1", reviewer, completes, 0, false, agentv1alpha1.AgentRunSucceeded, "Completed"},
+		{"nightly-2", reviewer, completes, 0, false, agentv1alpha1.AgentRunSucceeded, "Completed"},
+		{"nightly-3", migrator, completes, 0, false, agentv1alpha1.AgentRunSucceeded, "Completed"},
+		{"missing-image-1", reviewer, imageMissing, 0, false, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
+		{"missing-image-2", reviewer, imageMissing, 0, false, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
+		{"missing-image-3", migrator, imageMissing, 0, false, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
+		{"missing-init-image", reviewer, initImageMissing, 0, false, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
+		{"crash-loop", reviewer, crashLoops, 0, false, agentv1alpha1.AgentRunFailed, "CrashLoopBackOff"},
+		{"exits-with-3", reviewer, exits3, 0, false, agentv1alpha1.AgentRunFailed, "Error"},
 	},
 	west: {
-		{"review-1", reviewer, runs, 0, agentv1alpha1.AgentRunRunning, ""},
-		{"review-2", reviewer, runs, 0, agentv1alpha1.AgentRunRunning, ""},
-		{"migrate-1", migrator, runs, 0, agentv1alpha1.AgentRunRunning, ""},
-		{"nightly-1", reviewer, completes, 0, agentv1alpha1.AgentRunSucceeded, "Completed"},
-		{"nightly-2", migrator, completes, 0, agentv1alpha1.AgentRunSucceeded, "Completed"},
-		{"missing-image-1", migrator, imageMissing, 0, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
-		{"bad-image-name", reviewer, badImageName, 0, agentv1alpha1.AgentRunFailed, "InvalidImageName"},
-		{"missing-config-1", reviewer, configMissing, 0, agentv1alpha1.AgentRunFailed, "CreateContainerConfigError"},
-		{"missing-config-2", migrator, configMissing, 0, agentv1alpha1.AgentRunFailed, "CreateContainerConfigError"},
-		{"missing-config-3", migrator, configMissing, 0, agentv1alpha1.AgentRunFailed, "CreateContainerConfigError"},
-		{"out-of-memory", reviewer, outOfMemory, 0, agentv1alpha1.AgentRunFailed, "OOMKilled"},
-		{"no-gpu-1", reviewer, noGPU, gpuDeadline, agentv1alpha1.AgentRunFailed, "StartupDeadlineExceeded"},
+		{"review-1", reviewer, runs, 0, false, agentv1alpha1.AgentRunRunning, ""},
+		{"review-2", reviewer, runs, 0, false, agentv1alpha1.AgentRunRunning, ""},
+		{"migrate-1", migrator, runs, 0, false, agentv1alpha1.AgentRunRunning, ""},
+		{"nightly-1", reviewer, completes, 0, false, agentv1alpha1.AgentRunSucceeded, "Completed"},
+		{"nightly-2", migrator, completes, 0, false, agentv1alpha1.AgentRunSucceeded, "Completed"},
+		{"missing-image-1", migrator, imageMissing, 0, false, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
+		{"bad-image-name", reviewer, badImageName, 0, false, agentv1alpha1.AgentRunFailed, "InvalidImageName"},
+		{"missing-config-1", reviewer, configMissing, 0, false, agentv1alpha1.AgentRunFailed, "CreateContainerConfigError"},
+		{"missing-config-2", migrator, configMissing, 0, false, agentv1alpha1.AgentRunFailed, "CreateContainerConfigError"},
+		{"missing-config-3", migrator, configMissing, 0, false, agentv1alpha1.AgentRunFailed, "CreateContainerConfigError"},
+		{"out-of-memory", reviewer, outOfMemory, 0, false, agentv1alpha1.AgentRunFailed, "OOMKilled"},
+		{"no-gpu-1", reviewer, noGPU, gpuDeadline, false, agentv1alpha1.AgentRunFailed, "StartupDeadlineExceeded"},
 	},
 	edge: {
-		{"review-1", reviewer, runs, 0, agentv1alpha1.AgentRunRunning, ""},
-		{"review-2", migrator, runs, 0, agentv1alpha1.AgentRunRunning, ""},
-		{"slow-start", migrator, slow, slowDeadline, agentv1alpha1.AgentRunRunning, ""},
-		{"nightly-1", reviewer, completes, 0, agentv1alpha1.AgentRunSucceeded, "Completed"},
-		{"missing-image-1", reviewer, imageMissing, 0, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
-		{"missing-image-2", migrator, imageMissing, 0, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
-		{"no-gpu-1", reviewer, noGPU, gpuDeadline, agentv1alpha1.AgentRunFailed, "StartupDeadlineExceeded"},
-		{"no-gpu-2", migrator, noGPU, gpuDeadline, agentv1alpha1.AgentRunFailed, "StartupDeadlineExceeded"},
-		{"waits-for-gpu", reviewer, noGPU, 0, agentv1alpha1.AgentRunPending, ""},
-		{"exits-with-3", migrator, exits3, 0, agentv1alpha1.AgentRunFailed, "Error"},
+		{"review-1", reviewer, runs, 0, false, agentv1alpha1.AgentRunRunning, ""},
+		{"review-2", migrator, runs, 0, false, agentv1alpha1.AgentRunRunning, ""},
+		{"slow-start", migrator, slow, slowDeadline, false, agentv1alpha1.AgentRunRunning, ""},
+		{"nightly-1", reviewer, completes, 0, false, agentv1alpha1.AgentRunSucceeded, "Completed"},
+		{"missing-image-1", reviewer, imageMissing, 0, false, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
+		{"missing-image-2", migrator, imageMissing, 0, false, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"},
+		{"no-gpu-1", reviewer, noGPU, gpuDeadline, false, agentv1alpha1.AgentRunFailed, "StartupDeadlineExceeded"},
+		{"no-gpu-2", migrator, noGPU, gpuDeadline, false, agentv1alpha1.AgentRunFailed, "StartupDeadlineExceeded"},
+		{"waits-for-gpu", reviewer, noGPU, 0, false, agentv1alpha1.AgentRunPending, ""},
+		{"exits-with-3", migrator, exits3, 0, false, agentv1alpha1.AgentRunFailed, "Error"},
 	},
 }
 
-// edgeLateRun fails while its member is cut off, westLateRun at the end.
+// edgeLateRun fails while its member is cut off, westLateRun later; goneRun is deleted
+// when it has failed and is on record.
 var (
-	edgeLateRun = demoRun{"missing-image-3", reviewer, imageMissing, 0, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"}
-	westLateRun = demoRun{"bad-image-name-2", migrator, badImageName, 0, agentv1alpha1.AgentRunFailed, "InvalidImageName"}
+	edgeLateRun = demoRun{"missing-image-3", reviewer, imageMissing, 0, false, agentv1alpha1.AgentRunFailed, "ImagePullBackOff"}
+	goneRun     = demoRun{"bad-image-name-3", migrator, badImageName, 0, true, agentv1alpha1.AgentRunFailed, "InvalidImageName"}
+	westLateRun = demoRun{"bad-image-name-2", migrator, badImageName, 0, false, agentv1alpha1.AgentRunFailed, "InvalidImageName"}
 )
 
 // expectation is what the hub has to say at one moment. It is stated here, and not
@@ -136,8 +139,12 @@ type expectation struct {
 	members  map[string]memberExpectation
 }
 
-// fleetFailures are the failures of one reason, and in how many members they are.
-type fleetFailures struct{ Current, Clusters int32 }
+// fleetFailures are the failures of one reason: those of runs that exist, in how many
+// members they are, and those on record.
+type fleetFailures struct {
+	Current, Clusters int32
+	Total             int64
+}
 
 type memberExpectation struct {
 	connected string
@@ -166,13 +173,13 @@ var settled = expectation{
 	ready: "True",
 	runs:  fleetv1alpha1.RunCounts{Pending: 1, Running: 11, Active: 12, Succeeded: 6, Failed: 18},
 	failures: map[string]fleetFailures{
-		"ImagePullBackOff":           {7, 3},
-		"CreateContainerConfigError": {3, 1},
-		"StartupDeadlineExceeded":    {3, 2},
-		"Error":                      {2, 2},
-		"CrashLoopBackOff":           {1, 1},
-		"InvalidImageName":           {1, 1},
-		"OOMKilled":                  {1, 1},
+		"ImagePullBackOff":           {7, 3, 7},
+		"CreateContainerConfigError": {3, 1, 3},
+		"StartupDeadlineExceeded":    {3, 2, 3},
+		"Error":                      {2, 2, 2},
+		"CrashLoopBackOff":           {1, 1, 1},
+		"InvalidImageName":           {1, 1, 1},
+		"OOMKilled":                  {1, 1, 1},
 	},
 	members: map[string]memberExpectation{
 		east: eastExpected,
@@ -209,13 +216,13 @@ var backAgain = expectation{
 	ready: "True",
 	runs:  fleetv1alpha1.RunCounts{Pending: 1, Running: 11, Active: 12, Succeeded: 6, Failed: 19},
 	failures: map[string]fleetFailures{
-		"ImagePullBackOff":           {8, 3},
-		"CreateContainerConfigError": {3, 1},
-		"StartupDeadlineExceeded":    {3, 2},
-		"Error":                      {2, 2},
-		"CrashLoopBackOff":           {1, 1},
-		"InvalidImageName":           {1, 1},
-		"OOMKilled":                  {1, 1},
+		"ImagePullBackOff":           {8, 3, 8},
+		"CreateContainerConfigError": {3, 1, 3},
+		"StartupDeadlineExceeded":    {3, 2, 3},
+		"Error":                      {2, 2, 2},
+		"CrashLoopBackOff":           {1, 1, 1},
+		"InvalidImageName":           {1, 1, 1},
+		"OOMKilled":                  {1, 1, 1},
 	},
 	members: map[string]memberExpectation{east: eastExpected, west: westExpected, edge: edgeBackExpected},
 }
@@ -227,19 +234,19 @@ var edgeBackExpected = memberExpectation{
 	failures:  map[string]int32{"ImagePullBackOff": 3, "StartupDeadlineExceeded": 2, "Error": 1},
 }
 
-// final is when westLateRun has failed too.
-var final = expectation{
+// oneMore is when westLateRun has failed too.
+var oneMore = expectation{
 	ratio: "3/3",
 	ready: "True",
 	runs:  fleetv1alpha1.RunCounts{Pending: 1, Running: 11, Active: 12, Succeeded: 6, Failed: 20},
 	failures: map[string]fleetFailures{
-		"ImagePullBackOff":           {8, 3},
-		"CreateContainerConfigError": {3, 1},
-		"StartupDeadlineExceeded":    {3, 2},
-		"Error":                      {2, 2},
-		"InvalidImageName":           {2, 1},
-		"CrashLoopBackOff":           {1, 1},
-		"OOMKilled":                  {1, 1},
+		"ImagePullBackOff":           {8, 3, 8},
+		"CreateContainerConfigError": {3, 1, 3},
+		"StartupDeadlineExceeded":    {3, 2, 3},
+		"Error":                      {2, 2, 2},
+		"InvalidImageName":           {2, 1, 2},
+		"CrashLoopBackOff":           {1, 1, 1},
+		"OOMKilled":                  {1, 1, 1},
 	},
 	members: map[string]memberExpectation{
 		east: eastExpected,
@@ -253,4 +260,21 @@ var final = expectation{
 		},
 		edge: edgeBackExpected,
 	},
+}
+
+// final is when goneRun has failed and is gone: only the totals know of it.
+var final = expectation{
+	ratio: oneMore.ratio,
+	ready: oneMore.ready,
+	runs:  oneMore.runs,
+	failures: map[string]fleetFailures{
+		"ImagePullBackOff":           {8, 3, 8},
+		"CreateContainerConfigError": {3, 1, 3},
+		"StartupDeadlineExceeded":    {3, 2, 3},
+		"Error":                      {2, 2, 2},
+		"InvalidImageName":           {2, 1, 3},
+		"CrashLoopBackOff":           {1, 1, 1},
+		"OOMKilled":                  {1, 1, 1},
+	},
+	members: oneMore.members,
 }

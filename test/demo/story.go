@@ -67,7 +67,7 @@ func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) (err err
 
 // tell is the story. What it awaits is checked, and it breaks off at a wrong number.
 func (d *demo) tell(ctx context.Context) error {
-	for _, act := range []func(context.Context) error{d.manyRuns, d.outage, d.lateFailure} {
+	for _, act := range []func(context.Context) error{d.manyRuns, d.outage, d.lateFailure, d.collected} {
 		if err := act(ctx); err != nil || d.failed > 0 {
 			return err
 		}
@@ -167,7 +167,7 @@ func (d *demo) lateFailure(ctx context.Context) error {
 	if err := d.create(ctx, west, westLateRun); err != nil {
 		return err
 	}
-	if err := d.settle(ctx, final); err != nil {
+	if err := d.settle(ctx, oneMore); err != nil {
 		return err
 	}
 	d.screen.say("%.1f s after it was created, its failure stands in the summary:", time.Since(before).Seconds())
@@ -175,6 +175,25 @@ func (d *demo) lateFailure(ctx context.Context) error {
 		return err
 	}
 	return d.screen.kubectl(ctx, "--context", west, "get", "ar", westLateRun.name, "-o", "wide")
+}
+
+// collected creates a run that is deleted as soon as it has failed and is on record.
+func (d *demo) collected(ctx context.Context) error {
+	d.screen.say("An AgentRun in %s with ttlSecondsAfterFinished: 0. It fails, is put on record, and goes:", west)
+	stop, err := d.screen.watch(ctx, "--context", west, "get", "ar", "--field-selector=metadata.name="+goneRun.name)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := goneRun.create(ctx, d.fleet.members[west]); err != nil {
+		return err
+	}
+	if err := d.settle(ctx, final); err != nil {
+		return err
+	}
+	stop()
+	d.screen.say("FAILED counts the runs that exist, TOTAL all that ever failed:")
+	return d.screen.kubectl(ctx, "get", "agentrunfleetstatus")
 }
 
 func (d *demo) create(ctx context.Context, member string, run demoRun) error {
