@@ -131,7 +131,8 @@ func (r *Rollup) setEngagement(name multicluster.ClusterName, next func(current 
 func (r *Rollup) runsChanged(name multicluster.ClusterName) {
 	r.state(name).changed.Store(true)
 	r.queue.Add(clusterKey(name))
-	r.markFleets()
+	// Mostly the member's object is written at once, and brings the summaries its totals.
+	r.markFleetsAfter(ownWrite)
 }
 
 func (r *Rollup) runHandler(name multicluster.ClusterName) toolscache.ResourceEventHandler {

@@ -53,6 +53,10 @@ const (
 	// something else is.
 	contactInterval = 30 * time.Second
 
+	// ownWrite is how long summaries leave a member's object to be written first, so that
+	// a failure and its total come to them together.
+	ownWrite = 250 * time.Millisecond
+
 	firstRetry, lastRetry = 100 * time.Millisecond, 30 * time.Second
 
 	defaultWorkers = 4
@@ -239,11 +243,13 @@ func (r *Rollup) pace(k key) *pace {
 }
 
 // markFleets has every summary looked at.
-func (r *Rollup) markFleets() {
+func (r *Rollup) markFleets() { r.markFleetsAfter(0) }
+
+func (r *Rollup) markFleetsAfter(delay time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name := range r.fleets {
-		r.queue.Add(fleetKey(name))
+		r.queue.AddAfter(fleetKey(name), delay)
 	}
 }
 
