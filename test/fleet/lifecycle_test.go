@@ -130,9 +130,12 @@ func (f *fleet) step(story string, want truth, lost []string, observed ...string
 	f.Log(story)
 	total := int32(len(observed) + len(lost))
 	f.WithT.Eventually(f.fleetStatus).Should(HaveField("Status", And(
-		HaveField("Clusters", fleetv1alpha1.ClusterCounts{
-			Total: total, Observed: int32(len(observed)), Ratio: fmt.Sprintf("%d/%d", len(observed), total),
-		}),
+		HaveField("Clusters", And(
+			HaveField("Total", total),
+			HaveField("Observed", int32(len(observed))),
+			HaveField("Ratio", fmt.Sprintf("%d/%d", len(observed), total)),
+			WithTransform(func(c fleetv1alpha1.ClusterCounts) bool { return c.OldestContactTime != nil }, Equal(len(lost) > 0)),
+		)),
 		HaveField("Runs", fleetv1alpha1.RunCounts{
 			Pending: want.pending, Running: want.running, Active: want.pending + want.running,
 			Succeeded: want.succeeded, Failed: want.failed, Unknown: want.unknown,
