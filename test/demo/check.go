@@ -174,7 +174,9 @@ func (s *snapshot) runChecks(name string, created []demoRun) []check {
 func currentFailures(failures []fleetv1alpha1.FailureCount) map[string]int32 {
 	counts := map[string]int32{}
 	for _, f := range failures {
-		counts[f.Reason] = f.Current
+		if f.Current > 0 { // or else it is on record alone
+			counts[f.Reason] = f.Current
+		}
 	}
 	return counts
 }

@@ -54,6 +54,10 @@ func TestChecks(t *testing.T) {
 			},
 			want: []string{"fleet: failures"},
 		},
+		"a failure that is not on record": {
+			change: func(s *snapshot) { s.fleet.Status.Failures[0].Total--; s.fleet.Status.TotalExact = false },
+			want:   []string{"fleet: failures", "fleet: totalExact"},
+		},
 		"failures counted in too few members": {
 			change: func(s *snapshot) { s.fleet.Status.Failures[0].Clusters-- },
 			want:   []string{"fleet: failures"},
@@ -104,8 +108,9 @@ func snapshotOf(want expectation, created map[string][]demoRun) *snapshot {
 	s.fleet.Status.Clusters.Ratio = want.ratio
 	s.fleet.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionStatus(want.ready)}}
 	s.fleet.Status.Runs = want.runs
+	s.fleet.Status.TotalExact = true
 	for reason, f := range want.failures {
-		count := fleetv1alpha1.FailureCount{Reason: reason, Current: f.Current}
+		count := fleetv1alpha1.FailureCount{Reason: reason, Current: f.Current, Total: f.Total}
 		s.fleet.Status.Failures = append(s.fleet.Status.Failures, fleetv1alpha1.FleetFailureCount{FailureCount: count, Clusters: f.Clusters})
 	}
 	for name, m := range want.members {

@@ -157,7 +157,9 @@ func (f *fleet) step(story string, want truth, lost []string, observed ...string
 func currentByReason(s fleetv1alpha1.AgentRunFleetStatusStatus) map[string]int32 {
 	current := map[string]int32{}
 	for _, f := range s.Failures {
-		current[f.Reason] = f.Current
+		if f.Current > 0 { // or else it is on record alone
+			current[f.Reason] = f.Current
+		}
 	}
 	return current
 }
