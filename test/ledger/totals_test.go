@@ -72,19 +72,30 @@ func (t totals) exactly(inFlight int) numbers {
 }
 
 func numbersOf(o client.Object) numbers {
-	n := numbers{Totals: totals{}}
 	switch o := o.(type) {
 	case *fleetv1alpha1.AgentRunClusterStatus:
-		n.Sum, n.Exact, n.History = o.Status.TotalFailures, o.Status.TotalExact, sumOf(o.Status.History)
-		n.InFlight, n.Waiting, n.Missed = len(o.Status.Ledger.InFlight), int(o.Status.Ledger.Waiting), o.Status.Ledger.Missed
-		for _, line := range o.Status.Failures {
-			n.Totals[line.Reason] = line.Total
-		}
+		return memberNumbers(o)
 	case *fleetv1alpha1.AgentRunFleetStatus:
-		n.Sum, n.Exact, n.History = o.Status.TotalFailures, o.Status.TotalExact, sumOf(o.Status.History)
-		for _, line := range o.Status.Failures {
-			n.Totals[line.Reason] = line.Total
-		}
+		return summaryNumbers(o)
+	}
+	return numbers{}
+}
+
+func memberNumbers(o *fleetv1alpha1.AgentRunClusterStatus) numbers {
+	n := numbers{
+		Totals: totals{}, Sum: o.Status.TotalFailures, History: sumOf(o.Status.History), Exact: o.Status.TotalExact,
+		InFlight: len(o.Status.Ledger.InFlight), Waiting: int(o.Status.Ledger.Waiting), Missed: o.Status.Ledger.Missed,
+	}
+	for _, line := range o.Status.Failures {
+		n.Totals[line.Reason] = line.Total
+	}
+	return n
+}
+
+func summaryNumbers(o *fleetv1alpha1.AgentRunFleetStatus) numbers {
+	n := numbers{Totals: totals{}, Sum: o.Status.TotalFailures, History: sumOf(o.Status.History), Exact: o.Status.TotalExact}
+	for _, line := range o.Status.Failures {
+		n.Totals[line.Reason] = line.Total
 	}
 	return n
 }
@@ -122,7 +133,7 @@ func (f *fleet) recorded(want truth) func() error {
 			errs = append(errs, f.recordedOf(name, want[name].exactly(0)))
 		}
 		sums, err := f.summary()
-		return errors.Join(append(errs, err, differs("the summary", want.all().exactly(0), numbersOf(sums)))...)
+		return errors.Join(append(errs, err, differs("the summary", want.all().exactly(0), summaryNumbers(sums)))...)
 	}
 }
 
@@ -131,7 +142,7 @@ func (f *fleet) recordedOf(name string, want numbers) error {
 	if err != nil {
 		return err
 	}
-	return differs(name, want, numbersOf(status))
+	return differs(name, want, memberNumbers(status))
 }
 
 func differs(what string, want, got any) error {

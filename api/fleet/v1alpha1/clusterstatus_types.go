@@ -182,7 +182,7 @@ type FailureLedger struct {
 	// inFlight are the UIDs of the runs that are in the totals and of which it is not
 	// certain yet that they bear the mark of that, or are gone.
 	// +kubebuilder:validation:MaxItems=1000
-	// +listType=set
+	// +listType=atomic
 	// +optional
 	InFlight []types.UID `json:"inFlight,omitempty"`
 
