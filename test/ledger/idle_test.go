@@ -54,7 +54,7 @@ func TestWritesOnTheHub(t *testing.T) {
 		f.Expect(f.members[name].CreateRun(t.Context(), pending)).To(Succeed())
 		f.Expect(f.members[name].CreatePod(t.Context(), podOf(pending).Unschedulable("no node fits").Obj())).To(Succeed())
 	}
-	f.comesTo(w.truth)
+	f.Eventually(f.counted(w.truth)).Should(Succeed())
 	f.allMarked()
 
 	t.Run("idle", func(t *testing.T) { f.on(t).idles(p) })

@@ -152,6 +152,22 @@ func differs(what string, want, got any) error {
 	return nil
 }
 
+// counted returns a function that says how the totals differ from the truth, whatever is
+// still in flight, which may be so for half a minute.
+func (f *fleet) counted(want truth) func() error {
+	return func() error {
+		got := truth{}
+		for name := range want {
+			status, err := f.clusterStatus(name)
+			if err != nil {
+				return err
+			}
+			got[name] = memberNumbers(status).Totals
+		}
+		return differs("the totals", want, got)
+	}
+}
+
 // comesTo waits until the hub's numbers are the truth, and sees that they stay it.
 func (f *fleet) comesTo(want truth) {
 	f.Helper()
