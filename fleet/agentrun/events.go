@@ -64,7 +64,7 @@ func announceStopped(cl cluster.Cluster, run *agentv1alpha1.AgentRun, sandbox st
 
 func announceNotStopped(cl cluster.Cluster, run *agentv1alpha1.AgentRun, sandbox string) {
 	recorder(cl).Eventf(run, nil, corev1.EventTypeWarning, "SandboxNotStopped", actionStop,
-		"Sandbox %s runs though the AgentRun has failed, and the fleet manager may not patch it; delete it, or grant patch on sandboxes.agents.x-k8s.io", sandbox)
+		"Sandbox %s runs though the AgentRun has failed, and the fleet manager is not allowed to patch it; delete it, or grant patch on sandboxes.agents.x-k8s.io", sandbox)
 }
 
 func announceDeleted(cl cluster.Cluster, run *agentv1alpha1.AgentRun, d ttl.Decision) {
@@ -73,7 +73,7 @@ func announceDeleted(cl cluster.Cluster, run *agentv1alpha1.AgentRun, d ttl.Deci
 
 func announceNotDeleted(cl cluster.Cluster, run *agentv1alpha1.AgentRun, d ttl.Decision) {
 	recorder(cl).Eventf(run, nil, corev1.EventTypeWarning, "NotDeleted", actionDelete,
-		"%s, but the fleet manager may not delete it; delete it, or grant delete on agentruns.konveyor.io", timeOver(run, d))
+		"%s, but the fleet manager is not allowed to delete it; delete it, or grant delete on agentruns.konveyor.io", timeOver(run, d))
 }
 
 // timeOver says why a run is to go, and where the time of its end is from.

@@ -120,7 +120,7 @@ func TestWithoutTheRightToDelete(t *testing.T) {
 	k.Eventually(k.event("run", "NotDeleted")).Should(And(
 		HaveField("Type", "Warning"),
 		HaveField("Note", "the AgentRun Succeeded at 2026-03-01T11:00:00Z (by its completionTime), and its TTL of 1m0s is over, "+
-			"but the fleet manager may not delete it; delete it, or grant delete on agentruns.konveyor.io")))
+			"but the fleet manager is not allowed to delete it; delete it, or grant delete on agentruns.konveyor.io")))
 
 	grant(t, k.member.plane, "delete", rbacv1.PolicyRule{APIGroups: []string{"konveyor.io"}, Resources: []string{"agentruns"}, Verbs: []string{"delete"}})
 	k.Eventually(func() any {

@@ -46,7 +46,7 @@ func stopSandbox(ctx context.Context, cl cluster.Cluster, o observed, now time.T
 		// Its next event brings the run back here.
 		return nil
 	case apierrors.IsForbidden(err):
-		log.FromContext(ctx).Info("May not stop the sandbox of a failed run", "sandbox", o.sandbox.GetName(), "missing", "patch sandboxes.agents.x-k8s.io")
+		log.FromContext(ctx).Info("Not allowed to stop the Sandbox of a failed run", "sandbox", o.sandbox.GetName(), "missing", "patch sandboxes.agents.x-k8s.io")
 		announceNotStopped(cl, o.run, o.sandbox.GetName())
 		return nil
 	case err != nil:

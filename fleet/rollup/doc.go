@@ -26,9 +26,11 @@ limitations under the License.
 //
 // # Where numbers come from
 //
-// A member's numbers are counted from its cache, anew after every change that
-// matters; nothing is added up from events. The sums are made from those counts, and
-// from the stored AgentRunClusterStatus of members that have not synced since the
+// The numbers of runs that exist are recounted from the member's cache after every
+// change that matters. The totals are different: they are stored in the member's
+// AgentRunClusterStatus together with its ledger, and only grow; they cannot be rebuilt
+// from the member. See fleet/tally and docs/adr/0008. Sums are made from those counts,
+// and from the stored AgentRunClusterStatus of members that have not synced since the
 // manager started. So after a restart the same objects give the same numbers, which
 // meanwhile stand as they were.
 //
@@ -45,6 +47,9 @@ limitations under the License.
 //
 // # Locks
 //
-// Rollup.mu guards the maps and is held for no call out. A member's own lock is held
-// while its cache is listed, which asks no server. No lock is held during a write.
+// Rollup.mu guards the maps and is held for no call out but to the work queue. A
+// member's own lock is held while its cache is listed, which asks no server. Rollup.mu
+// is taken before a member's lock, never after it. Functions given to OnWantsMark are
+// called with a member's lock held: they must not call back. No lock is held during a
+// write.
 package rollup

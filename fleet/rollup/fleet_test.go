@@ -124,17 +124,17 @@ func TestPrintedTables(t *testing.T) {
 		want    string
 	}{
 		"the fleet at a glance": {[]string{"get", "agentrunfleetstatus"}, `
-NAME    CLUSTERS   ACTIVE   FAILED   TOTAL   TOP REASON         COUNT   LAST FAILURE
-fleet   1/2        1        3        3       ImagePullBackOff   2       <age>
+NAME    CLUSTERS   ACTIVE   FAILED   TOTAL FAILED   TOP REASON         COUNT   LAST FAILURE
+fleet   1/2        1        3        3              ImagePullBackOff   2       <age>
 `},
 		"the fleet in full": {[]string{"get", "arfs", "-o", "wide"}, `
-NAME    CLUSTERS   ACTIVE   FAILED   TOTAL   TOP REASON         COUNT   LAST FAILURE   READY   EXACT   PENDING   RUNNING   SUCCEEDED   UNKNOWN   AGE
-fleet   1/2        1        3        3       ImagePullBackOff   2       <age>          False   true    0         1         0           1         <age>
+NAME    CLUSTERS   ACTIVE   FAILED   TOTAL FAILED   TOP REASON         COUNT   LAST FAILURE   READY   EXACT   PENDING   RUNNING   SUCCEEDED   UNKNOWN   AGE
+fleet   1/2        1        3        3              ImagePullBackOff   2       <age>          False   true    0         1         0           1         <age>
 `},
 		"which member": {[]string{"get", "arcs", "-A"}, `
-NAMESPACE   NAME   CONNECTED   REASON        ACTIVE   FAILED   UNKNOWN   TOTAL   TOP REASON                   COUNT   LAST FAILURE   LAST CONTACT
-tables      east   True        Connected     1        2        0         2       ImagePullBackOff             2       <age>          <age>
-tables      west   Unknown     Unreachable   0        1        1         1       CreateContainerConfigError   1       <age>          <age>
+NAMESPACE   NAME   CONNECTED   REASON        ACTIVE   FAILED   UNKNOWN   TOTAL FAILED   TOP REASON                   COUNT   LAST FAILURE   LAST CONTACT
+tables      east   True        Connected     1        2        0         2              ImagePullBackOff             2       <age>          <age>
+tables      west   Unknown     Unreachable   0        1        1         1              CreateContainerConfigError   1       <age>          <age>
 `},
 	}
 	for name, tc := range cases {

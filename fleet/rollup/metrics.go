@@ -114,7 +114,8 @@ func (r *Rollup) setMetrics(m Member, status fleetv1alpha1.AgentRunClusterStatus
 	r.setFailures(m, status.Failures)
 }
 
-// setFailures also removes the series of reasons that no run has failed for any more.
+// setFailures also removes the series of reasons that are no longer listed. A reason that
+// is only on record keeps one, at 0.
 func (r *Rollup) setFailures(m Member, failures []fleetv1alpha1.FailureCount) {
 	s := r.state(m.Name)
 	s.mu.Lock()

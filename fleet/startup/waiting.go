@@ -28,8 +28,8 @@ import (
 )
 
 // pullThrottled is what kubelet says when it holds back a pull to keep its own rate
-// (registryPullQPS, 5/s with burst 10 by default). Source: pkg/kubelet/images,
-// ErrRegistryUnavailable's sibling "pull QPS exceeded"; recordings sq10-qps-*.
+// (registryPullQPS, 5/s with burst 10 by default). Source: pkg/kubelet/images/helpers.go,
+// throttledImageService.PullImage; recordings sq10-qps-*.
 const pullThrottled = "pull QPS exceeded"
 
 // waitingOnFatalReason: a container waits on a reason that will not go away by

@@ -97,8 +97,8 @@ func laterRun(a, b fleetv1alpha1.FailureCount) bool {
 	) < 0
 }
 
-// mostFirst orders reasons: those of most runs that exist now, then those that failed
-// most lately, then those with most on record; the reason makes the order total.
+// mostFirst orders reasons by their runs that exist now, then by their failures in the
+// last day, then by those on record; the name makes the order total.
 func mostFirst(a, b fleetv1alpha1.FailureCount) int {
 	return cmp.Or(
 		cmp.Compare(b.Current, a.Current),

@@ -215,7 +215,7 @@ func (c checker) allowed(ctx context.Context, inUse resourceSet) error {
 	}
 	return &failure{
 		reason: ReasonForbidden,
-		message: "The user of the kubeconfig may not " + strings.Join(slices.Compact(missing), ", ") +
+		message: "The user of the kubeconfig is not allowed to " + strings.Join(slices.Compact(missing), ", ") +
 			": grant it, as config/member does; this is noticed by itself",
 	}
 }

@@ -50,17 +50,17 @@ func TestTables(t *testing.T) {
 	add(west, "bad-name", func(p *build.PodWrapper) *build.PodWrapper { return p.Waiting("main", "InvalidImageName", "") })
 
 	f.table(f.hub.KubeconfigPath(), []string{"get", "agentrunfleetstatus"}, `
-NAME    CLUSTERS   ACTIVE   FAILED   TOTAL   TOP REASON         COUNT   LAST FAILURE
-fleet   2/2        1        3        3       ImagePullBackOff   2       <age>
+NAME    CLUSTERS   ACTIVE   FAILED   TOTAL FAILED   TOP REASON         COUNT   LAST FAILURE
+fleet   2/2        1        3        3              ImagePullBackOff   2       <age>
 `)
 	f.table(f.hub.KubeconfigPath(), []string{"get", "arfs", "-o", "wide"}, `
-NAME    CLUSTERS   ACTIVE   FAILED   TOTAL   TOP REASON         COUNT   LAST FAILURE   READY   EXACT   PENDING   RUNNING   SUCCEEDED   UNKNOWN   AGE
-fleet   2/2        1        3        3       ImagePullBackOff   2       <age>          True    true    0         1         1           0         <age>
+NAME    CLUSTERS   ACTIVE   FAILED   TOTAL FAILED   TOP REASON         COUNT   LAST FAILURE   READY   EXACT   PENDING   RUNNING   SUCCEEDED   UNKNOWN   AGE
+fleet   2/2        1        3        3              ImagePullBackOff   2       <age>          True    true    0         1         1           0         <age>
 `)
 	f.table(f.hub.KubeconfigPath(), []string{"get", "arcs", "-A"}, `
-NAMESPACE   NAME   CONNECTED   REASON      ACTIVE   FAILED   UNKNOWN   TOTAL   TOP REASON         COUNT   LAST FAILURE   LAST CONTACT
-clusters    east   True        Connected   1        1        0         1       ImagePullBackOff   1       <age>          <age>
-clusters    west   True        Connected   0        2        0         2       ImagePullBackOff   1       <age>          <age>
+NAMESPACE   NAME   CONNECTED   REASON      ACTIVE   FAILED   UNKNOWN   TOTAL FAILED   TOP REASON         COUNT   LAST FAILURE   LAST CONTACT
+clusters    east   True        Connected   1        1        0         1              ImagePullBackOff   1       <age>          <age>
+clusters    west   True        Connected   0        2        0         2              ImagePullBackOff   1       <age>          <age>
 `)
 	f.table(east.KubeconfigPath(), []string{"get", "ar"}, `
 NAME        AGENT   PHASE       REASON             AGE

@@ -124,17 +124,20 @@ type AgentRunClusterStatusStatus struct {
 	// +optional
 	ReasonsOmitted int32 `json:"reasonsOmitted,omitempty"`
 
-	// totalFailures is the number of failures on record, whatever their reason.
+	// totalFailures is the number of failures on record since this object was created,
+	// whatever their reason. Deleting the object, or restoring it without its status,
+	// starts the count again; runs that bear the mark of being counted are not counted
+	// again.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	TotalFailures int64 `json:"totalFailures"`
 
 	// totalExact is true when every failure that was seen is on record. It is false
 	// while some wait to be: for a moment after the member was connected, and as long as
-	// there is no room in ledger.inFlight, which happens when the manager may not mark
-	// runs in the member (it is paused, or patch on agentruns is not granted). The totals
-	// are too low then. It is also false when failures were missed, and before the member
-	// has been observed.
+	// there is no room in ledger.inFlight, which happens when the manager is not allowed
+	// to mark runs in the member (it is paused, or patch on agentruns is not granted). The
+	// totals are too low then. It is false for good once ledger.missed is above 0, and
+	// before the member has been observed.
 	// +optional
 	TotalExact bool `json:"totalExact"`
 
@@ -167,20 +170,22 @@ type AgentRunClusterStatusStatus struct {
 	// +optional
 	RecentFailuresOmitted int64 `json:"recentFailuresOmitted,omitempty"`
 
-	// ledger is what the manager needs to count each failure once. Do not edit it.
+	// ledger is the manager's bookkeeping for counting each failure exactly once. Its
+	// layout may change: do not edit it or depend on it.
 	// +optional
 	Ledger FailureLedger `json:"ledger,omitempty,omitzero"`
 }
 
-// FailureLedger is the manager's working memory of the failures on record. It stands
-// in the same object as the totals, so that one write moves both.
+// FailureLedger is the manager's bookkeeping of the failures on record. It stands in the
+// same object as the totals, so that one write moves both; unlike other status it cannot
+// be made again from what is observed.
 type FailureLedger struct {
 	// writer is the manager process that wrote the ledger last.
 	// +optional
 	Writer types.UID `json:"writer,omitempty"`
 
-	// inFlight are the UIDs of the runs that are in the totals and of which it is not
-	// certain yet that they bear the mark of that, or are gone.
+	// inFlight lists the UIDs of runs that are counted in the totals but not yet known to
+	// carry the annotation fleet.konveyor.io/recorded, or to be gone.
 	// +kubebuilder:validation:MaxItems=1000
 	// +listType=atomic
 	// +optional
@@ -197,8 +202,8 @@ type FailureLedger struct {
 	// +optional
 	Missed int64 `json:"missed,omitempty"`
 
-	// windowTime is when the last bucket of each fiveMinutes began; the last bucket of
-	// each hours is the hour that it is in.
+	// windowTime is the start of the last bucket of fiveMinutes. The last entry of hours is
+	// the hour that contains it.
 	// +optional
 	WindowTime *metav1.Time `json:"windowTime,omitempty"`
 
@@ -243,7 +248,7 @@ type FailureWindow struct {
 // +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.runs.active`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.runs.failed`
 // +kubebuilder:printcolumn:name="Unknown",type=integer,JSONPath=`.status.runs.unknown`
-// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalFailures`
+// +kubebuilder:printcolumn:name="Total Failed",type=integer,JSONPath=`.status.totalFailures`
 // +kubebuilder:printcolumn:name="Top Reason",type=string,JSONPath=`.status.failures[0].reason`
 // +kubebuilder:printcolumn:name="Count",type=integer,JSONPath=`.status.failures[0].current`
 // +kubebuilder:printcolumn:name="Last Failure",type=date,JSONPath=`.status.lastFailureTime`
@@ -252,6 +257,7 @@ type FailureWindow struct {
 // +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.runs.running`,priority=1
 // +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.runs.succeeded`,priority=1
 // +kubebuilder:printcolumn:name="Exact",type=boolean,JSONPath=`.status.totalExact`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,priority=1
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.kubernetesVersion`,priority=1
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Connected")].message`,priority=1

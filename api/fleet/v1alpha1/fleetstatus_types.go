@@ -120,7 +120,7 @@ type ClusterSummary struct {
 	// +optional
 	Unknown int32 `json:"unknown"`
 
-	// topReason is the reason most of the member's runs failed for.
+	// topReason is the first reason in the member's failures.
 	// +kubebuilder:validation:MaxLength=63
 	// +optional
 	TopReason string `json:"topReason,omitempty"`
@@ -158,8 +158,8 @@ type AgentRunFleetStatusStatus struct {
 	// +optional
 	Failures []FleetFailureCount `json:"failures,omitempty"`
 
-	// reasonsOmitted is the number of reasons that failures has no room for and counts
-	// under Other.
+	// reasonsOmitted is the number of reasons in the members' failures that failures has
+	// no room for and counts under Other.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	ReasonsOmitted int32 `json:"reasonsOmitted,omitempty"`
@@ -214,7 +214,7 @@ type AgentRunFleetStatusStatus struct {
 // +kubebuilder:printcolumn:name="Clusters",type=string,JSONPath=`.status.clusters.ratio`
 // +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.runs.active`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.runs.failed`
-// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalFailures`
+// +kubebuilder:printcolumn:name="Total Failed",type=integer,JSONPath=`.status.totalFailures`
 // +kubebuilder:printcolumn:name="Top Reason",type=string,JSONPath=`.status.failures[0].reason`
 // +kubebuilder:printcolumn:name="Count",type=integer,JSONPath=`.status.failures[0].current`
 // +kubebuilder:printcolumn:name="Last Failure",type=date,JSONPath=`.status.lastFailureTime`
