@@ -159,7 +159,7 @@ func (w *world) work(m *modelManager, h history) {
 	case 2:
 		m.mark(1 + w.rng.IntN(3))
 	default:
-		becomes := []outcome{written, written, written, written, refused, killed}[w.rng.IntN(6)]
+		becomes := []outcome{written, written, written, unknown, refused, killed}[w.rng.IntN(6)]
 		if h.calm && becomes == killed {
 			becomes = written
 		}
