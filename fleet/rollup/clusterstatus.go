@@ -91,7 +91,11 @@ func (r *Rollup) writeCluster(ctx context.Context, m Member, stored *fleetv1alph
 	// A copy, since the answer is decoded into it. An update fails unless stored is
 	// the latest version, whose numbers may stand in the status.
 	status.DeepCopyInto(&stored.Status)
-	return true, r.client().Status().Update(ctx, stored)
+	if err := r.client().Status().Update(ctx, stored); err != nil {
+		return true, err
+	}
+	r.wroteLedger(m.Name, status.Ledger)
+	return true, nil
 }
 
 // removeCluster deletes what was written of a member that is gone.

@@ -97,6 +97,14 @@ func (r *Rollup) prove(logger logr.Logger, name multicluster.ClusterName, s *sta
 	}
 }
 
+// wroteLedger takes note of a write of the member's object.
+func (r *Rollup) wroteLedger(name multicluster.ClusterName, ledger fleetv1alpha1.FailureLedger) {
+	s := r.state(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.book.Wrote(ledger)
+}
+
 // lose notes a failed run that is no more.
 func (s *state) lose(object *agentv1alpha1.AgentRun) {
 	run := tally.RunOf(object)

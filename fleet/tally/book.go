@@ -69,7 +69,7 @@ type goneRun struct {
 func (b *Book) Recorded(uid types.UID) bool { return b.inFlight.Has(uid) }
 
 // Read takes note of what the hub stores of the ledger, in which version of its object.
-// So it learns of this manager's own writes too, whatever they were answered with.
+// So it learns of this manager's own writes too, also when the answer was lost.
 func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
 	b.inFlight = sets.New(ledger.InFlight...)
 	b.told = b.told.Intersection(b.inFlight)
@@ -83,10 +83,13 @@ func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
 		for _, run := range b.gone {
 			run.open = false
 		}
-	case b.version != "":
-		b.missed = max(0, b.missed-max(0, ledger.Missed-b.onHub))
+		b.onHub = ledger.Missed
+	case b.version == "":
+		b.onHub = ledger.Missed
+	default:
+		b.Wrote(ledger)
 	}
-	b.version, b.onHub = version, ledger.Missed
+	b.version = version
 	for uid, run := range b.gone {
 		if !b.settled(run) {
 			continue
@@ -100,6 +103,13 @@ func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
 		b.done = nil
 		b.Doubt() // a later list does not take them for open
 	}
+}
+
+// Wrote takes note that this manager wrote the ledger. What it missed is said then, and
+// must not be said again though others write too.
+func (b *Book) Wrote(ledger fleetv1alpha1.FailureLedger) {
+	b.missed = max(0, b.missed-max(0, ledger.Missed-b.onHub))
+	b.onHub = ledger.Missed
 }
 
 // settled says whether nothing is left to do about a run that is gone.

@@ -221,6 +221,20 @@ func TestBook(t *testing.T) {
 			},
 			want: says{Departed: true},
 		},
+		"it is taken off once, also when others write before that is read": {
+			steps: func(b *Book) {
+				b.Read(inFlight(), "10")
+				b.Lose(e)
+				proved(b, openAt("60"))
+				b.Read(inFlight(), "10")
+				b.Wrote(fleetv1alpha1.FailureLedger{Writer: "me", Missed: 1})
+				b.Read(inFlight(), "10") // the cache is behind
+				b.missed++
+				b.Read(fleetv1alpha1.FailureLedger{Writer: "me", Missed: 1}, "12")
+				b.Read(fleetv1alpha1.FailureLedger{Writer: "other", Missed: 1}, "13")
+			},
+			want: says{Missed: 1, Departed: false},
+		},
 		"what the hub had before is no news": {
 			steps: func(b *Book) {
 				b.Read(fleetv1alpha1.FailureLedger{Missed: 7}, "10")

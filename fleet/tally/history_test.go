@@ -19,7 +19,9 @@ package tally
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -43,7 +45,7 @@ type history struct {
 	count int
 }
 
-// TestHistories plays random histories, with the numbers held to the truth after each
+// TestHistories plays random histories, HISTORIES times as many when that is set, with the numbers held to the truth after each
 // write, and at the end.
 func TestHistories(t *testing.T) {
 	cases := map[string]history{
@@ -56,9 +58,16 @@ func TestHistories(t *testing.T) {
 		"more fail than there is room in flight, and runs go at any time":    {managers: 1, calm: true, crowd: 1100, count: 5},
 		"runs go once they are marked, and nothing else is out of the order": {managers: 1, onlyMarked: true, calm: true, count: 500},
 	}
+	times := 1
+	if s := os.Getenv("HISTORIES"); s != "" {
+		var err error
+		if times, err = strconv.Atoi(s); err != nil {
+			t.Fatalf("HISTORIES: %v", err)
+		}
+	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			for i := range tc.count {
+			for i := range tc.count * times {
 				seed := uint64(i)
 				w := newWorld(t, rand.New(rand.NewPCG(seed, 4)))
 				w.play(tc)
@@ -150,7 +159,7 @@ func (w *world) work(m *modelManager, h history) {
 	case 2:
 		m.mark(1 + w.rng.IntN(3))
 	default:
-		becomes := []outcome{written, written, written, written, refused, killed}[w.rng.IntN(6)]
+		becomes := []outcome{written, written, written, unknown, refused, killed}[w.rng.IntN(6)]
 		if h.calm && becomes == killed {
 			becomes = written
 		}
@@ -165,10 +174,10 @@ func (w *world) trouble(m *modelManager) {
 		*m = *w.start()
 	case 1:
 		m.disconnect()
-	case 2, 3:
+	case 2:
 		m.connect()
-	case 5, 6, 7:
-		m.deliverLate(1 + w.rng.IntN(20))
+	case 3, 5, 6:
+		m.deliverLate(1 + w.rng.IntN(8))
 	case 4:
 		w.marksRefused = !w.marksRefused
 	}

@@ -101,9 +101,9 @@ func (m *modelMember) after(n int) map[string]Run {
 type outcome int
 
 const (
-	// written is one that succeeded. The manager learns of that when it reads, and so it
-	// does not matter what the answer was.
 	written outcome = iota
+	// unknown is a write that succeeded, and is answered with an error.
+	unknown
 	refused
 	// killed is a write that succeeded, and the end of the manager.
 	killed
@@ -235,7 +235,10 @@ func (m *modelManager) write(stored, next fleetv1alpha1.AgentRunClusterStatusSta
 		return
 	}
 	m.w.apply(stored, next)
-	if becomes == killed {
+	switch becomes {
+	case written:
+		m.book.Wrote(next.Ledger)
+	case killed:
 		*m = *m.w.start()
 	}
 }
