@@ -9,6 +9,13 @@ TOOL := test/tools/build.sh
 KUBEBUILDER_ASSETS ?= $(BIN)/k8s
 export KUBEBUILDER_ASSETS
 
+# What fleet-manager and the plugin say of themselves.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+GO_LDFLAGS := -X main.version=$(VERSION)
+
+CONTAINER_TOOL ?= docker
+IMG ?= ghcr.io/konveyor/agentrun-fleet:$(VERSION)
+
 # What /version answers; k8s.io/kubernetes built as a dependency knows no git tag.
 KUBE_LDFLAGS := $(foreach pkg,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
 	-X $(pkg).gitVersion=$(KUBE_VERSION) -X $(pkg).gitMajor=1 -X $(pkg).gitMinor=36 -X $(pkg).gitTreeState=archive)
@@ -25,11 +32,15 @@ test: kube-binaries agent-sandbox kustomize ## Run every test on real API server
 
 .PHONY: build
 build: ## Build the manager into bin/
-	CGO_ENABLED=0 go build -trimpath -o $(BIN)/fleet-manager ./cmd/fleet-manager
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(GO_LDFLAGS)' -o $(BIN)/fleet-manager ./cmd/fleet-manager
 
 .PHONY: plugin
 plugin: ## Build the kubectl plugin into bin/ (kubectl agentrunfleet, with bin/ in PATH)
-	CGO_ENABLED=0 go build -trimpath -o $(BIN)/kubectl-agentrunfleet ./cmd/kubectl-agentrunfleet
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(GO_LDFLAGS)' -o $(BIN)/kubectl-agentrunfleet ./cmd/kubectl-agentrunfleet
+
+.PHONY: image
+image: ## Build the manager's image: IMG=registry.example/agentrun-fleet:dev, CONTAINER_TOOL=podman
+	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) -t $(IMG) .
 
 .PHONY: demo
 demo: kube-binaries kwok agent-sandbox ## Show it at work: a hub, three members, 36 runs. ONESHOT=1 checks every number and ends
@@ -37,6 +48,10 @@ demo: kube-binaries kwok agent-sandbox ## Show it at work: a hub, three members,
 	@go build ./cmd/fleet-manager ./test/demo
 	@go build -o $(BIN)/demo ./test/demo
 	@$(BIN)/demo $(if $(filter-out 0,$(ONESHOT)),--oneshot)
+
+.PHONY: clean
+clean: ## Remove bin/ and dist/, the built Kubernetes programs included (minutes to build again)
+	rm -rf $(BIN) $(CURDIR)/dist
 
 ##@ Tools (built from Go modules into bin/)
 
@@ -91,7 +106,7 @@ lint: golangci-lint ## Run golangci-lint
 
 .PHONY: race
 race: kube-binaries agent-sandbox ## Run what is concurrent with the race detector, but for the longest (needs a C compiler)
-	go test -race -short -timeout 30m ./api/... ./cmd/fleet-manager/... ./fleet/... ./providers/... ./test/chaos/...
+	go test -race -short -timeout 30m ./api/... ./cmd/fleet-manager/... ./fleet/... ./providers/... ./test/chaos/... ./test/ledger/...
 
 .PHONY: cover
 cover: ## Hold the pure packages to 95% statement coverage

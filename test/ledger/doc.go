@@ -23,7 +23,8 @@ limitations under the License.
 //
 //	FLEET_LEDGER_SEED=7 go test -v -run Killed ./test/ledger
 //
-// With -short fewer runs fail, and the manager is killed less often.
+// With -short fewer runs fail, the manager is killed less often, and what takes minutes of
+// waiting, or measures sizes, is left out.
 //
 // One limit is kept to: a failed run that somebody else deletes while no manager lives to
 // see it cannot be counted. Where managers are killed, only their TTL deletes.

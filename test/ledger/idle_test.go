@@ -30,9 +30,11 @@ import (
 const (
 	idle      = time.Minute
 	heartbeat = 30 * time.Second
-	// jitter is by how much less than they were sent apart two writes may be received
-	// apart, on a busy machine.
-	jitter = time.Second
+	// late is by how much the first of two heartbeats may be, on a busy machine.
+	late = 5 * time.Second
+	// granularity is that of the API server's clock and the manager's together. Writes of
+	// an object follow on each other's answers, so that a busy machine only spreads them.
+	granularity = 50 * time.Millisecond
 
 	burst, burstTime = 1000, 10 * time.Second
 )
@@ -62,6 +64,9 @@ func TestWritesOnTheHub(t *testing.T) {
 }
 
 func (f *fleet) idles(p *pod) {
+	if testing.Short() {
+		f.Skip("waits for a minute")
+	}
 	begun := time.Now()
 	f.Expect(pause(f.Context(), idle)).To(Succeed())
 	writes := f.writes(p, begun)
@@ -76,7 +81,7 @@ func (f *fleet) idles(p *pod) {
 		f.Expect(at).NotTo(BeEmpty(), "the heartbeat of %s", name)
 		f.Expect(len(at)).To(BeNumerically("<=", 1+int(idle/heartbeat)+hours), object)
 		for i := 1; i < len(at) && hours == 0; i++ {
-			f.Expect(at[i].Sub(at[i-1])).To(BeNumerically(">=", heartbeat-jitter), object)
+			f.Expect(at[i].Sub(at[i-1])).To(BeNumerically(">=", heartbeat-late), object)
 		}
 		delete(writes, object)
 	}
@@ -116,14 +121,11 @@ func (f *fleet) bursts(p *pod) {
 	}
 }
 
-// atMostOneASecond: between any two writes there are as many seconds as writes, but for
-// what the network and the server make of one.
+// atMostOneASecond: between any two writes there is a second.
 func atMostOneASecond(f *fleet, object string, at []time.Time) {
 	f.Helper()
-	for i := range at {
-		for j := i + 1; j < len(at); j++ {
-			f.Expect(at[j].Sub(at[i])+jitter).To(BeNumerically(">=", time.Duration(j-i)*time.Second), "%s was written too often", object)
-		}
+	for i := 1; i < len(at); i++ {
+		f.Expect(at[i].Sub(at[i-1])+granularity).To(BeNumerically(">=", time.Second), "%s was written too often", object)
 	}
 }
 

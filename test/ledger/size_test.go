@@ -102,7 +102,7 @@ func (f *fleet) verbose(now time.Time) fleetv1alpha1.AgentRunClusterStatusStatus
 	}
 	for from := 0; from < len(runs); from += fleetv1alpha1.MaxInFlight {
 		for i := range from {
-			runs[i].Recorded = true
+			runs[i].Marked = true
 		}
 		status = recordAll(status, runs[:from+fleetv1alpha1.MaxInFlight], now)
 	}
