@@ -48,6 +48,7 @@ func TestInstall(t *testing.T) {
 	i.samplesAreValid()
 	i.managersPodIsAdmitted()
 	i.managersPodHasAnIdentity()
+	i.viewersMayReadAndNoMore(i.upgraded)
 
 	i.register("upgraded", i.upgraded)
 	i.register("older", i.older)
@@ -163,9 +164,46 @@ func (i *installation) managersPodHasAnIdentity() {
 	i.Helper()
 	fields := map[string]string{}
 	for _, env := range i.deployment().Spec.Template.Spec.Containers[0].Env {
-		fields[env.Name] = env.ValueFrom.FieldRef.FieldPath
+		if env.ValueFrom != nil {
+			fields[env.Name] = env.ValueFrom.FieldRef.FieldPath
+		}
 	}
 	i.Expect(fields).To(Equal(map[string]string{"POD_NAME": "metadata.name", "POD_UID": "metadata.uid"}))
+}
+
+// viewersMayReadAndNoMore needs a control plane whose controller manager aggregates roles,
+// and none of the kinds.
+func (i *installation) viewersMayReadAndNoMore(cp *harness.ControlPlane) {
+	i.Helper()
+	i.kubectl(cp, "apply", "-f", config(i.T, "rbac/hub/user_roles.yaml"))
+	i.kubectl(cp, "create", "clusterrolebinding", "viewers", "--clusterrole=view", "--user=viewer")
+	i.kubectl(cp, "create", "clusterrolebinding", "editors", "--clusterrole=agentrun-fleet-editor", "--user=editor")
+	may := func(user, verb, resource string) func() (bool, error) {
+		return i.mayUse(cp, user, authorizationv1.ResourceAttributes{
+			Group: fleetv1alpha1.GroupVersion.Group, Resource: resource, Verb: verb, Namespace: namespace,
+		})
+	}
+	i.Eventually(may("viewer", "list", "agentrunclusterstatuses")).Should(BeTrue())
+	i.Eventually(may("viewer", "watch", "agentrunfleetstatuses")).Should(BeTrue())
+	i.Eventually(may("editor", "create", "agentrunfleetstatuses")).Should(BeTrue())
+	for _, forbidden := range []func() (bool, error){
+		may("viewer", "create", "agentrunfleetstatuses"),
+		may("viewer", "delete", "agentrunclusterstatuses"),
+		may("editor", "delete", "agentrunclusterstatuses"),
+	} {
+		allowed, err := forbidden()
+		i.Expect(err).NotTo(HaveOccurred())
+		i.Expect(allowed).To(BeFalse())
+	}
+}
+
+// mayUse asks a control plane's authorizer.
+func (i *installation) mayUse(cp *harness.ControlPlane, user string, what authorizationv1.ResourceAttributes) func() (bool, error) {
+	return func() (bool, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &what}}
+		err := cp.Client.Create(i.Context(), review)
+		return review.Status.Allowed, err
+	}
 }
 
 // neverStarting is a pod whose image cannot be pulled.
@@ -278,14 +316,7 @@ func (i *installation) removeMember(cluster string) {
 func (i *installation) managerMayReadSecretsOnlyInItsNamespace() {
 	i.Helper()
 	mayListSecrets := func(in string) func() (bool, error) {
-		return func() (bool, error) {
-			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-				User:               accountOf(managerAccount),
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: in, Resource: "secrets", Verb: "list"},
-			}}
-			err := i.hub.Client.Create(i.Context(), review)
-			return review.Status.Allowed, err
-		}
+		return i.mayUse(i.hub, accountOf(managerAccount), authorizationv1.ResourceAttributes{Namespace: in, Resource: "secrets", Verb: "list"})
 	}
 	// The authorizer follows a changed role after a moment.
 	i.Eventually(mayListSecrets("")).Should(BeFalse())

@@ -24,11 +24,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -46,6 +50,8 @@ func TestEveryKustomizationBuilds(t *testing.T) {
 		"ClusterRoleBinding agentrun-fleet-hub",
 		"Role agentrun-fleet-hub",
 		"RoleBinding agentrun-fleet-hub",
+		"ClusterRole agentrun-fleet-viewer",
+		"ClusterRole agentrun-fleet-editor",
 		"PodDisruptionBudget agentrun-fleet-manager",
 		"Service agentrun-fleet-metrics",
 		"Deployment agentrun-fleet-manager",
@@ -77,6 +83,10 @@ func TestEveryKustomizationBuilds(t *testing.T) {
 			dir:  "member/rbac-only",
 			want: member,
 		},
+		"what a hub has as a member of itself goes without the Namespace of both": {
+			dir:  "rbac/member",
+			want: slices.DeleteFunc(slices.Clone(member), func(o string) bool { return strings.HasPrefix(o, "Namespace ") }),
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -91,6 +101,47 @@ func TestEveryKustomizationBuilds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// One can find all objects of the project by a label, and who makes them.
+func TestEveryObjectIsLabelled(t *testing.T) {
+	want := map[string]string{
+		"app.kubernetes.io/name":       "agentrun-fleet",
+		"app.kubernetes.io/part-of":    "agentrun-fleet",
+		"app.kubernetes.io/managed-by": "kustomize",
+	}
+	for _, dir := range []string{"secret-namespaces", "member"} {
+		for _, o := range kustomize(t, dir) {
+			if o.GetName() == "agentruns.konveyor.io" {
+				continue // konveyor's
+			}
+			got := maps.Clone(o.GetLabels())
+			maps.DeleteFunc(got, func(label, _ string) bool { return want[label] == "" })
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("config/%s: labels of %s %s (-want +got):\n%s", dir, o.GetKind(), o.GetName(), diff)
+			}
+		}
+	}
+}
+
+// The garbage collector must work harder before the limit ends the manager.
+func TestManagersMemoryLimitsAgree(t *testing.T) {
+	g := NewWithT(t)
+	for _, o := range kustomize(t, "manager") {
+		if o.GetKind() != "Deployment" {
+			continue
+		}
+		deployment := appsv1.Deployment{}
+		g.Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &deployment)).To(Succeed())
+		manager := deployment.Spec.Template.Spec.Containers[0]
+		i := slices.IndexFunc(manager.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
+		g.Expect(i).To(BeNumerically(">=", 0), "GOMEMLIMIT is set")
+		soft, err := resource.ParseQuantity(strings.TrimSuffix(manager.Env[i].Value, "B")) // 460Mi of 460MiB
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(soft.AsApproximateFloat64() / manager.Resources.Limits.Memory().AsApproximateFloat64()).To(BeNumerically("~", 0.9, 0.01))
+		return
+	}
+	t.Error("config/manager has no Deployment")
 }
 
 // kubectl explain prints what stands in the CRDs.
