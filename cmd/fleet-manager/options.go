@@ -101,7 +101,7 @@ func (o *options) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.startupDeadline, "agentrun-startup-deadline", o.startupDeadline,
 		"How long an AgentRun whose spec.startupDeadlineSeconds is not set may take until its pod runs, for example 10m. 0 disables the deadline.")
 	fs.StringSliceVar(&o.fatalReasons, "fatal-waiting-reasons", o.fatalReasons,
-		"Container waiting reasons that fail an AgentRun: Reason fails it at once, Reason=grace (for example ImagePullBackOff=2m) when the reason has stood for the grace. docs/reasons.md lists what kubelet reports.")
+		"Container waiting reasons that fail an AgentRun: Reason fails it at once, Reason=grace (for example ImagePullBackOff=2m) when the reason has stood for the grace. Replaces the default list: name every reason you want. docs/reasons.md lists what kubelet reports.")
 	fs.StringSliceVar(&o.secretNamespaces, "kubeconfig-secret-namespaces", o.secretNamespaces,
 		"Namespaces of the hub in which kubeconfig Secrets of member clusters are looked for. Empty means all.")
 	fs.StringVar(&o.metricsAddr, "metrics-bind-address", o.metricsAddr, "Address that serves /metrics. 0 disables it.")

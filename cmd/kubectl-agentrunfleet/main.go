@@ -43,6 +43,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
+// version is set when the plugin is built.
+var version = "dev"
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := execute(ctx, os.Args[1:], os.Stdout)
@@ -60,6 +63,7 @@ Usage:
   kubectl agentrunfleet register NAME --member-context CONTEXT --renew     renew its token and nothing else
   kubectl agentrunfleet unregister NAME --member-context CONTEXT [flags]   take both back
   kubectl agentrunfleet members [-o wide] [flags]                          print the members
+  kubectl agentrunfleet version                                            print the plugin's version
 
 Flags of each: kubectl agentrunfleet COMMAND --help
 `
@@ -87,9 +91,13 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 		_, err := io.WriteString(out, usage)
 		return err
 	}
+	if args[0] == "version" {
+		_, err := fmt.Fprintln(out, version)
+		return err
+	}
 	cmd, ok := commands()[args[0]]
 	if !ok {
-		return fmt.Errorf("there is no command %q: use register, unregister or members", args[0])
+		return fmt.Errorf("there is no command %q: use register, unregister, members or version", args[0])
 	}
 	o := &options{}
 	fs := pflag.NewFlagSet("kubectl agentrunfleet "+args[0], pflag.ContinueOnError)
