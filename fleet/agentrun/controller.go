@@ -93,7 +93,7 @@ func SetupWithManager(mgr mcmanager.Manager, opts Options) error {
 		return err
 	}
 	if opts.Ledger != nil {
-		enqueueRecorded(opts.Ledger, queue)
+		enqueueUnmarked(opts.Ledger, queue)
 	}
 	return mgr.Add(&engager{TypedController: c, queue: queue, seen: r.seen, clock: opts.Clock})
 }

@@ -53,7 +53,7 @@ func (r *Reconciler) finish(ctx context.Context, cl cluster.Cluster, o observed,
 // UID until it is marked or gone.
 func (r *Reconciler) wantsMark(run *agentv1alpha1.AgentRun, req mcreconcile.Request) bool {
 	return r.ledger != nil && run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.Recorded() &&
-		r.ledger.Recorded(req.ClusterName, run.UID)
+		r.ledger.WantsMark(req.ClusterName, run.UID)
 }
 
 // mark writes the mark of a recorded run.

@@ -46,9 +46,9 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // books is a Ledger that holds what a test puts down.
 type books map[types.UID]bool
 
-func (b books) Recorded(_ multicluster.ClusterName, uid types.UID) bool { return b[uid] }
+func (b books) WantsMark(_ multicluster.ClusterName, uid types.UID) bool { return b[uid] }
 
-func (books) OnRecorded(func(multicluster.ClusterName, types.NamespacedName)) {}
+func (books) OnWantsMark(func(multicluster.ClusterName, types.NamespacedName)) {}
 
 // bookkeeper is a member's reconciler at noon, with its ledger.
 type bookkeeper struct {

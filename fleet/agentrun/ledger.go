@@ -25,17 +25,18 @@ import (
 // Ledger is the hub's record of failures, as far as the reconciler needs it. Its methods
 // are called from several goroutines at a time.
 type Ledger interface {
-	// Recorded says whether the failure of the run with that UID stands in the hub's totals.
-	Recorded(cluster multicluster.ClusterName, uid types.UID) bool
-	// OnRecorded has f called, without blocking, with each run that becomes recorded and
-	// wants its mark.
-	OnRecorded(f func(cluster multicluster.ClusterName, run types.NamespacedName))
+	// WantsMark says whether the failure of the run with that UID is counted in the hub's
+	// totals, while the run is not known there to bear its mark.
+	WantsMark(cluster multicluster.ClusterName, uid types.UID) bool
+	// OnWantsMark has f called with each run that comes to want its mark. f must not block,
+	// nor call the Ledger.
+	OnWantsMark(f func(cluster multicluster.ClusterName, run types.NamespacedName))
 }
 
-// enqueueRecorded has runs marked that become recorded. What happens in members comes
+// enqueueUnmarked has runs marked that come to want it. What happens in members comes
 // first: a mark that is late is no loss.
-func enqueueRecorded(ledger Ledger, queue *fairQueue) {
-	ledger.OnRecorded(func(cluster multicluster.ClusterName, run types.NamespacedName) {
+func enqueueUnmarked(ledger Ledger, queue *fairQueue) {
+	ledger.OnWantsMark(func(cluster multicluster.ClusterName, run types.NamespacedName) {
 		req := mcreconcile.Request{ClusterName: cluster}
 		req.NamespacedName = run
 		queue.AddLow(req)

@@ -157,16 +157,16 @@ type announcer struct {
 	tell func(multicluster.ClusterName, types.NamespacedName)
 }
 
-func (*announcer) Recorded(multicluster.ClusterName, types.UID) bool { return true }
+func (*announcer) WantsMark(multicluster.ClusterName, types.UID) bool { return true }
 
-func (a *announcer) OnRecorded(f func(multicluster.ClusterName, types.NamespacedName)) { a.tell = f }
+func (a *announcer) OnWantsMark(f func(multicluster.ClusterName, types.NamespacedName)) { a.tell = f }
 
 // TestRecordedRunsAreQueued: after what happens in the member now.
 func TestRecordedRunsAreQueued(t *testing.T) {
 	queue := newFairQueue("recorded", workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](time.Second, time.Second), 2, clock.RealClock{})
 	defer queue.ShutDown()
 	ledger := &announcer{}
-	enqueueRecorded(ledger, queue)
+	enqueueUnmarked(ledger, queue)
 	ledger.tell("ns/member", request("recorded").NamespacedName)
 	queue.Add(request("happens-now"))
 	for _, want := range []string{"happens-now", "recorded"} {

@@ -215,11 +215,11 @@ func (r *Rollup) countRuns(ctx context.Context, cl cluster.Cluster, inFlight set
 		byUID[list.Items[i].UID] = &list.Items[i]
 	}
 	counted := tally.Of(runs, inFlight)
-	for i := range counted.Unrecorded {
-		counted.Unrecorded[i].Version = byUID[counted.Unrecorded[i].UID].ResourceVersion
+	for i := range counted.Unmarked {
+		counted.Unmarked[i].Version = byUID[counted.Unmarked[i].UID].ResourceVersion
 	}
-	for _, i := range tally.Newest(counted.Unrecorded) {
-		counted.Unrecorded[i].Evidence = r.evidence(ctx, cl, byUID[counted.Unrecorded[i].UID])
+	for _, i := range tally.Newest(counted.Unmarked) {
+		counted.Unmarked[i].Evidence = r.evidence(ctx, cl, byUID[counted.Unmarked[i].UID])
 	}
 	return counted, nil
 }

@@ -34,19 +34,19 @@ import (
 // one is repeated.
 const proveTimeout, proveAgain = time.Minute, 5 * time.Second
 
-// Recorded says whether the failure of the run with that UID stands in the hub's
-// totals and wants its mark.
-func (r *Rollup) Recorded(name multicluster.ClusterName, uid types.UID) bool {
+// WantsMark says whether the failure of the run with that UID is counted in the hub's
+// totals, while the run is not known there to bear its mark.
+func (r *Rollup) WantsMark(name multicluster.ClusterName, uid types.UID) bool {
 	s := r.state(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.book.Recorded(uid)
+	return s.book.InFlight(uid)
 }
 
-// OnRecorded has f called with each run whose failure has come to stand in the hub's
-// totals. f must not block. It is to be called before Start.
-func (r *Rollup) OnRecorded(f func(cluster multicluster.ClusterName, run types.NamespacedName)) {
-	r.recorded = append(r.recorded, f)
+// OnWantsMark has f called with each run that comes to want its mark. f must not block,
+// nor call the Rollup. It is to be called before Start.
+func (r *Rollup) OnWantsMark(f func(cluster multicluster.ClusterName, run types.NamespacedName)) {
+	r.onWantsMark = append(r.onWantsMark, f)
 }
 
 // bookkeeper adds to an observation what is needed to count failures that are not on
@@ -64,14 +64,14 @@ func (r *Rollup) keepBook(ctx context.Context, m Member, s *state,
 	ledger fleetv1alpha1.FailureLedger, version string, o *tally.Observation,
 ) {
 	s.book.Read(ledger, version)
-	s.book.Observe(o)
+	s.book.Complete(o)
 	if version != "" && s.engagement != nil && observed(m) && r.options.Prove != nil && s.book.NeedsProof(*o.Tally) {
-		s.book.Prove()
+		s.book.ProofStarted()
 		// Not waited for: a member may be slow to answer.
 		go r.prove(log.FromContext(ctx), m.Name, s, s.engagement)
 	}
 	for _, run := range s.book.ToMark(*o.Tally) {
-		for _, f := range r.recorded {
+		for _, f := range r.onWantsMark {
 			f(m.Name, types.NamespacedName{Namespace: run.Namespace, Name: run.Name})
 		}
 	}
@@ -86,10 +86,10 @@ func (r *Rollup) prove(logger logr.Logger, name multicluster.ClusterName, s *sta
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil || s.engagement != from {
-		s.book.Proved(nil)
+		s.book.ProofEnded(nil)
 		r.queue.AddAfter(clusterKey(name), proveAgain)
 	} else {
-		s.book.Proved(&proof)
+		s.book.ProofEnded(&proof)
 		r.queue.Add(clusterKey(name))
 	}
 	if err != nil && from.ctx.Err() == nil {
@@ -112,7 +112,7 @@ func (s *state) lose(object *agentv1alpha1.AgentRun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tally != nil {
-		for _, before := range s.tally.Unrecorded {
+		for _, before := range s.tally.Unmarked {
 			if before.UID == run.UID {
 				run.Evidence = before.Evidence
 			}

@@ -87,8 +87,8 @@ type Rollup struct {
 	queue   workqueue.TypedRateLimitingInterface[key]
 	// id tells this manager's writes of ledgers from those of others.
 	id types.UID
-	// recorded are called with each run that has come to stand in the totals.
-	recorded []func(multicluster.ClusterName, types.NamespacedName)
+	// onWantsMark are called with each run that comes to want its mark.
+	onWantsMark []func(multicluster.ClusterName, types.NamespacedName)
 
 	mu                sync.Mutex
 	states            map[multicluster.ClusterName]*state

@@ -199,7 +199,7 @@ func (w *world) start() {
 	w.Expect(err).NotTo(gomega.HaveOccurred())
 	started := rollup.New(cl, w.members, w.options)
 	w.rollup = started
-	started.OnRecorded(func(_ multicluster.ClusterName, run types.NamespacedName) { w.unmarked <- run })
+	started.OnWantsMark(func(_ multicluster.ClusterName, run types.NamespacedName) { w.unmarked <- run })
 	var running sync.WaitGroup
 	if w.marking {
 		running.Go(func() { w.markAll(ctx) })

@@ -64,9 +64,9 @@ type goneRun struct {
 	open bool
 }
 
-// Recorded says whether the run with that UID is in flight: in the totals, and without
+// InFlight says whether the run with that UID is in flight: in the totals, and without
 // its mark as far as is known.
-func (b *Book) Recorded(uid types.UID) bool { return b.inFlight.Has(uid) }
+func (b *Book) InFlight(uid types.UID) bool { return b.inFlight.Has(uid) }
 
 // Read takes note of what the hub stores of the ledger, in which version of its object.
 // So it learns of this manager's own writes too, also when the answer was lost.
@@ -95,7 +95,7 @@ func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
 			continue
 		}
 		delete(b.gone, uid)
-		if !run.Recorded {
+		if !run.Marked {
 			b.done.Insert(uid)
 		}
 	}
@@ -118,7 +118,7 @@ func (b *Book) settled(run *goneRun) bool {
 	case b.inFlight.Has(run.UID):
 		run.counted = true
 		return false
-	case run.counted, run.Recorded:
+	case run.counted, run.Marked:
 		return true
 	case b.proof == nil:
 		return false
@@ -139,16 +139,16 @@ func (b *Book) Lose(run Run) {
 			b.gone = map[types.UID]*goneRun{}
 		}
 		b.gone[run.UID] = &goneRun{Run: run, open: b.proof != nil && b.proof.MayCount(run)}
-	case !run.Recorded && !b.inFlight.Has(run.UID):
+	case !run.Marked && !b.inFlight.Has(run.UID):
 		b.missed++
 	}
 }
 
-// Observe has an observation put on record, with what the book knows.
-func (b *Book) Observe(o *Observation) {
+// Complete fills into an observation what the book knows of what may be put on record.
+func (b *Book) Complete(o *Observation) {
 	o.Record, o.Writer, o.Missed = true, b.Writer, b.missed
 	for _, run := range b.gone {
-		if run.open && !run.counted && !run.Recorded {
+		if run.open && !run.counted && !run.Marked {
 			o.Gone = append(o.Gone, run.Run)
 		}
 	}
@@ -163,7 +163,7 @@ func (b *Book) Observe(o *Observation) {
 // ToMark returns the runs in flight that want their mark, each once.
 func (b *Book) ToMark(t Tally) []Run {
 	var out []Run
-	for _, run := range t.Unrecorded {
+	for _, run := range t.Unmarked {
 		if b.inFlight.Has(run.UID) && !b.told.Has(run.UID) {
 			b.told.Insert(run.UID)
 			out = append(out, run)
@@ -179,7 +179,7 @@ func (b *Book) NeedsProof(t Tally) bool {
 		return false
 	}
 	unseen := b.inFlight.Difference(t.Marked)
-	for _, run := range t.Unrecorded {
+	for _, run := range t.Unmarked {
 		if !b.inFlight.Has(run.UID) {
 			return true
 		}
@@ -195,12 +195,12 @@ func (b *Book) NeedsProof(t Tally) bool {
 	return unseen.Len() > 0
 }
 
-// Prove takes note that a proof is being made for the hub's object as last read.
-func (b *Book) Prove() { b.proving, b.void = true, false }
+// ProofStarted takes note that a proof is being made for the hub's object as last read.
+func (b *Book) ProofStarted() { b.proving, b.void = true, false }
 
-// Proved takes note of the proof that was being made, nil when it failed. It is of no
+// ProofEnded takes note of the proof that was being made, nil when it failed. It is of no
 // use when there has been reason for doubt meanwhile.
-func (b *Book) Proved(proof *Proof) {
+func (b *Book) ProofEnded(proof *Proof) {
 	b.proving = false
 	if !b.void {
 		b.proof = proof

@@ -111,11 +111,11 @@ func TestBook(t *testing.T) {
 			want:  says{NeedsProof: true},
 		},
 		"not while one is being made": {
-			steps: func(b *Book) { b.Read(inFlight(), "10"); b.Prove() },
+			steps: func(b *Book) { b.Read(inFlight(), "10"); b.ProofStarted() },
 			runs:  []Run{e},
 		},
 		"again when it could not be made": {
-			steps: func(b *Book) { b.Read(inFlight(), "10"); b.Prove(); b.Proved(nil) },
+			steps: func(b *Book) { b.Read(inFlight(), "10"); b.ProofStarted(); b.ProofEnded(nil) },
 			runs:  []Run{e},
 			want:  says{NeedsProof: true},
 		},
@@ -151,9 +151,9 @@ func TestBook(t *testing.T) {
 		"also while it is being made": {
 			steps: func(b *Book) {
 				b.Read(inFlight(), "10")
-				b.Prove()
+				b.ProofStarted()
 				b.Read(mine(), "12")
-				b.Proved(openAt("40", "e"))
+				b.ProofEnded(openAt("40", "e"))
 			},
 			runs: []Run{e},
 			want: says{MayCount: true},
@@ -166,9 +166,9 @@ func TestBook(t *testing.T) {
 		"a proof that was being made then is of no use": {
 			steps: func(b *Book) {
 				b.Read(inFlight(), "10")
-				b.Prove()
+				b.ProofStarted()
 				b.Read(inFlight(), "11")
-				b.Proved(openAt("40", "e"))
+				b.ProofEnded(openAt("40", "e"))
 			},
 			runs: []Run{e},
 			want: says{NeedsProof: true},
@@ -181,9 +181,9 @@ func TestBook(t *testing.T) {
 		"nor one that was being made for a member that is forgotten": {
 			steps: func(b *Book) {
 				b.Read(inFlight("e"), "10")
-				b.Prove()
+				b.ProofStarted()
 				b.Forget()
-				b.Proved(openAt("40", "e"))
+				b.ProofEnded(openAt("40", "e"))
 			},
 			runs: []Run{e},
 			want: says{NeedsProof: true},
@@ -195,9 +195,9 @@ func TestBook(t *testing.T) {
 		"it may be counted when a list showed it": {
 			steps: func(b *Book) {
 				b.Read(inFlight(), "10")
-				b.Prove()
+				b.ProofStarted()
 				b.Lose(e)
-				b.Proved(openAt("60", "e"))
+				b.ProofEnded(openAt("60", "e"))
 				b.Read(inFlight(), "10")
 			},
 			want: says{MayCount: true, Departed: true, Gone: []types.UID{"e"}},
@@ -239,8 +239,8 @@ func TestBook(t *testing.T) {
 			steps: func(b *Book) {
 				b.Read(fleetv1alpha1.FailureLedger{Missed: 7}, "10")
 				b.Lose(e)
-				b.Prove()
-				b.Proved(openAt("60"))
+				b.ProofStarted()
+				b.ProofEnded(openAt("60"))
 				b.Read(fleetv1alpha1.FailureLedger{Missed: 7}, "10")
 				b.Read(fleetv1alpha1.FailureLedger{Writer: "me", Missed: 7}, "12")
 			},
@@ -302,13 +302,13 @@ func TestBook(t *testing.T) {
 // proved gives a book a proof for version 10.
 func proved(b *Book, proof *Proof) {
 	b.Read(inFlight(), "10")
-	b.Prove()
-	b.Proved(proof)
+	b.ProofStarted()
+	b.ProofEnded(proof)
 }
 
 func said(b *Book, runs []Run) says {
 	var o Observation
-	b.Observe(&o)
+	b.Complete(&o)
 	s := says{NeedsProof: b.NeedsProof(Of(runs, b.inFlight)), Departed: o.Departed("e"), Missed: o.Missed}
 	s.MayCount = o.MayCount != nil && o.MayCount(version(failed("e", "E", 1), "40"))
 	for _, run := range o.Gone {
@@ -327,7 +327,7 @@ func TestBookBoundsTheGone(t *testing.T) {
 	b.Lose(marked(failed("marked", "E", 1)))
 	b.Lose(failed("one", "E", 1))
 	var o Observation
-	b.Observe(&o)
+	b.Complete(&o)
 	if len(b.gone) != maxGone || o.Missed != 1 {
 		t.Errorf("%d are held and %d are missed, want %d and 1", len(b.gone), o.Missed, maxGone)
 	}
@@ -341,7 +341,7 @@ func TestBookBoundsTheDone(t *testing.T) {
 		b.Read(inFlight(), "10")
 	}
 	var o Observation
-	b.Observe(&o)
+	b.Complete(&o)
 	if o.Missed != maxGone+1 || b.done.Len() != 0 || o.MayCount != nil {
 		t.Errorf("%d are missed, %d held, proof %v; want all, none, no", o.Missed, b.done.Len(), o.MayCount != nil)
 	}
@@ -350,15 +350,15 @@ func TestBookBoundsTheDone(t *testing.T) {
 func TestBookToMark(t *testing.T) {
 	e, f := failed("e", "E", 1), failed("f", "F", 1)
 	b := &Book{Writer: "me"}
-	if got := b.ToMark(Of([]Run{e}, nil)); got != nil || b.Recorded("e") {
+	if got := b.ToMark(Of([]Run{e}, nil)); got != nil || b.InFlight("e") {
 		t.Errorf("before anything was read: %v", got)
 	}
 	b.Read(inFlight("e", "gone"), "10")
 	if diff := cmp.Diff([]Run{e}, b.ToMark(Of([]Run{e, f}, b.inFlight))); diff != "" {
 		t.Errorf("in flight (-want +got):\n%s", diff)
 	}
-	if !b.Recorded("e") || b.Recorded("f") {
-		t.Errorf("recorded: e %v, f %v; want e alone", b.Recorded("e"), b.Recorded("f"))
+	if !b.InFlight("e") || b.InFlight("f") {
+		t.Errorf("recorded: e %v, f %v; want e alone", b.InFlight("e"), b.InFlight("f"))
 	}
 	b.Read(inFlight("e", "f"), "11")
 	if diff := cmp.Diff([]Run{f}, b.ToMark(Of([]Run{e, f}, b.inFlight))); diff != "" {

@@ -118,7 +118,7 @@ func (w *world) live(h history) {
 	case 1:
 		w.fail(name)
 	case 2:
-		if exists && (run.Recorded || !run.failed() || !h.onlyMarked) {
+		if exists && (run.Marked || !run.failed() || !h.onlyMarked) {
 			w.member.remove(run)
 		}
 	default:
@@ -242,8 +242,8 @@ func (w *world) judge(h history) {
 	}
 	missing := sets.KeySet(w.failures).Difference(onRecord)
 	for _, run := range w.member.runs {
-		if run.failed() && (missing.Has(run.UID) || !run.Recorded) {
-			w.t.Errorf("run %s exists: on record %v, marked %v", run.UID, onRecord.Has(run.UID), run.Recorded)
+		if run.failed() && (missing.Has(run.UID) || !run.Marked) {
+			w.t.Errorf("run %s exists: on record %v, marked %v", run.UID, onRecord.Has(run.UID), run.Marked)
 		}
 	}
 	if h.onlyMarked && missing.Len() > 0 {

@@ -117,8 +117,8 @@ func openRecord(status fleetv1alpha1.AgentRunClusterStatusStatus, o Observation)
 // release takes out of flight what has its mark or is gone.
 func (r *record) release() {
 	present := sets.New[types.UID]()
-	for i := range r.Tally.Unrecorded {
-		present.Insert(r.Tally.Unrecorded[i].UID)
+	for i := range r.Tally.Unmarked {
+		present.Insert(r.Tally.Unmarked[i].UID)
 	}
 	r.ledger.InFlight = slices.DeleteFunc(slices.Clone(r.ledger.InFlight), func(uid types.UID) bool {
 		if present.Has(uid) {
@@ -158,7 +158,7 @@ func (r *record) unrecorded(known sets.Set[types.UID]) []Run {
 			take(run)
 		}
 	}
-	for _, run := range r.Tally.Unrecorded {
+	for _, run := range r.Tally.Unmarked {
 		switch {
 		case known.Has(run.UID):
 		case r.MayCount == nil:

@@ -42,7 +42,7 @@ func never(Run) bool  { return false }
 func only(uids ...types.UID) func(types.UID) bool { return sets.New(uids...).Has }
 
 func marked(run Run) Run {
-	run.Recorded = true
+	run.Marked = true
 	return run
 }
 
@@ -291,7 +291,7 @@ func TestObserveWithoutRoomInFlight(t *testing.T) {
 	for i := range 500 {
 		runs[i] = marked(runs[i])
 	}
-	next := Observe(full, seen(Observation{MayCount: func(r Run) bool { return !r.Recorded }}, full, runs...))
+	next := Observe(full, seen(Observation{MayCount: func(r Run) bool { return !r.Marked }}, full, runs...))
 	// The last three are among the marked ones: somebody else has counted them.
 	if next.Ledger.Waiting != 0 || !next.TotalExact || next.TotalFailures != 1000 || len(next.Ledger.InFlight) != 503 {
 		t.Errorf("%d wait, exact %v, %d on record, %d in flight; want 0, exact, 1000, 503",

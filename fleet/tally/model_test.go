@@ -69,7 +69,7 @@ func (m *modelMember) remove(run Run) {
 // mark is a patch with the run's UID and resourceVersion.
 func (m *modelMember) mark(run Run) {
 	if now := m.runs[run.Name]; now.UID == run.UID && now.Version == run.Version {
-		now.Recorded = true
+		now.Marked = true
 		m.store(now)
 	}
 }
@@ -77,7 +77,7 @@ func (m *modelMember) mark(run Run) {
 func (m *modelMember) proof() *Proof {
 	p := &Proof{Since: map[string]string{"": strconv.Itoa(m.revision)}, Open: sets.New[types.UID]()}
 	for _, run := range m.runs {
-		if run.failed() && !run.Recorded {
+		if run.failed() && !run.Marked {
 			p.Open.Insert(run.UID)
 		}
 	}
@@ -202,7 +202,7 @@ func (m *modelManager) relist() {
 
 func (m *modelManager) lose(run Run) {
 	m.book.Lose(run)
-	if _, known := m.lost[run.UID]; run.failed() && !run.Recorded && !known {
+	if _, known := m.lost[run.UID]; run.failed() && !run.Marked && !known {
 		proof := m.book.proof
 		m.lost[run.UID] = proof != nil && proof.Since[""] < strconv.Itoa(m.w.member.removed[run.UID])
 	}
@@ -220,9 +220,9 @@ func (m *modelManager) sync(becomes outcome) {
 	}
 	o := Observation{Tally: m.tally, Now: m.w.now, ClockOffset: m.w.offset}
 	m.book.Read(stored.Ledger, versionOf(m.hubSeen))
-	m.book.Observe(&o)
+	m.book.Complete(&o)
 	if m.connected && m.book.NeedsProof(*m.tally) {
-		m.book.Prove()
+		m.book.ProofStarted()
 		m.proving, m.provingOn, m.listed = true, m.connection, nil
 	}
 	if next := Observe(stored, o); WorthWriting(stored, next) {
@@ -258,7 +258,7 @@ func (m *modelManager) proved() {
 	if m.connection != m.provingOn || !m.connected {
 		m.listed = nil
 	}
-	m.book.Proved(m.listed)
+	m.book.ProofEnded(m.listed)
 	m.proving = false
 }
 
@@ -266,7 +266,7 @@ func (m *modelManager) proved() {
 func (m *modelManager) mark(n int) {
 	for _, name := range slices.Sorted(maps.Keys(m.cache)) {
 		run := m.cache[name]
-		if n > 0 && m.connected && !m.w.marksRefused && !run.Recorded && m.book.Recorded(run.UID) {
+		if n > 0 && m.connected && !m.w.marksRefused && !run.Marked && m.book.InFlight(run.UID) {
 			m.w.member.mark(run)
 			n--
 		}

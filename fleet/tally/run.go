@@ -39,8 +39,8 @@ type Run struct {
 	// Created and Completed are zero where they are not known.
 	Created   time.Time
 	Completed time.Time
-	// Recorded says that the run bears the mark of being in the totals.
-	Recorded bool
+	// Marked says that the run bears the mark of being in the totals.
+	Marked bool
 	// Evidence says where a failed run failed. RunOf leaves it empty.
 	Evidence Evidence
 	// Version is the run's resourceVersion, which says whether an observation is older
@@ -57,7 +57,7 @@ type Evidence struct {
 func RunOf(r *agentv1alpha1.AgentRun) Run {
 	run := Run{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name,
-		Phase: r.Status.Phase, Created: r.CreationTimestamp.Time, Recorded: r.Recorded(),
+		Phase: r.Status.Phase, Created: r.CreationTimestamp.Time, Marked: r.Recorded(),
 	}
 	if run.Phase == "" {
 		run.Phase = agentv1alpha1.AgentRunPending

@@ -35,8 +35,8 @@ type Tally struct {
 	Runs fleetv1alpha1.RunCounts
 	// Current counts the failed ones by reason, bounded.
 	Current map[string]int32
-	// Unrecorded are the failed runs without a mark, and those in flight without one.
-	Unrecorded []Run
+	// Unmarked are the failed runs without a mark, and those in flight without one.
+	Unmarked []Run
 	// Marked are the runs in flight that have their mark.
 	Marked sets.Set[types.UID]
 }
@@ -50,9 +50,9 @@ func Of(runs []Run, inFlight sets.Set[types.UID]) Tally {
 			t.Current[Bounded(run.Reason)]++
 		}
 		switch {
-		case !run.Recorded && (run.failed() || inFlight.Has(run.UID)):
-			t.Unrecorded = append(t.Unrecorded, run)
-		case run.Recorded && inFlight.Has(run.UID):
+		case !run.Marked && (run.failed() || inFlight.Has(run.UID)):
+			t.Unmarked = append(t.Unmarked, run)
+		case run.Marked && inFlight.Has(run.UID):
 			t.Marked.Insert(run.UID)
 		}
 	}

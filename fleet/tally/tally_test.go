@@ -55,7 +55,7 @@ func recent(name, reason string, seconds int) fleetv1alpha1.RecentFailure {
 
 func TestOf(t *testing.T) {
 	marked := failed("m", "E", 1)
-	marked.Recorded = true
+	marked.Marked = true
 	revived := Run{UID: "v", Namespace: "ns", Name: "v", Phase: agentv1alpha1.AgentRunRunning}
 	cases := map[string]struct {
 		runs     []Run
@@ -70,9 +70,9 @@ func TestOf(t *testing.T) {
 		"failures are counted by reason; one that is no word is Other's": {
 			runs: []Run{failed("a", "E", 1), failed("b", "no word", 1), failed("c", "E", 3)},
 			want: Tally{
-				Runs:       fleetv1alpha1.RunCounts{Failed: 3},
-				Current:    map[string]int32{"E": 2, "Other": 1},
-				Unrecorded: []Run{failed("a", "E", 1), failed("b", "no word", 1), failed("c", "E", 3)},
+				Runs:     fleetv1alpha1.RunCounts{Failed: 3},
+				Current:  map[string]int32{"E": 2, "Other": 1},
+				Unmarked: []Run{failed("a", "E", 1), failed("b", "no word", 1), failed("c", "E", 3)},
 			},
 		},
 		"a failure with its mark is counted, and is done with": {
@@ -83,10 +83,10 @@ func TestOf(t *testing.T) {
 			runs:     []Run{marked, failed("a", "E", 1), revived},
 			inFlight: []types.UID{"m", "a", "v", "gone"},
 			want: Tally{
-				Runs:       fleetv1alpha1.RunCounts{Failed: 2, Running: 1, Active: 1},
-				Current:    map[string]int32{"E": 2},
-				Unrecorded: []Run{failed("a", "E", 1), revived},
-				Marked:     sets.New[types.UID]("m"),
+				Runs:     fleetv1alpha1.RunCounts{Failed: 2, Running: 1, Active: 1},
+				Current:  map[string]int32{"E": 2},
+				Unmarked: []Run{failed("a", "E", 1), revived},
+				Marked:   sets.New[types.UID]("m"),
 			},
 		},
 	}
