@@ -173,7 +173,7 @@ func (r *Rollup) connected(m Member) metav1.Condition {
 		Type:               fleetv1alpha1.ConditionConnected,
 		Status:             metav1.ConditionUnknown,
 		Reason:             tally.Bounded(m.Connected.Reason),
-		Message:            tally.Clip(m.Connected.Message, maxMessage),
+		Message:            tally.Shorten(m.Connected.Message, maxMessage),
 		LastTransitionTime: m.Connected.LastTransitionTime.Rfc3339Copy(),
 	}
 	if s := m.Connected.Status; s == metav1.ConditionTrue || s == metav1.ConditionFalse {

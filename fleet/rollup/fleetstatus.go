@@ -83,7 +83,7 @@ func (r *Rollup) summary(ctx context.Context, fleet *fleetv1alpha1.AgentRunFleet
 		status := fleetv1alpha1.AgentRunFleetStatusStatus{}
 		r.setReady(fleet, &status, metav1.Condition{
 			Type: fleetv1alpha1.ConditionReady, Status: metav1.ConditionFalse,
-			Reason: fleetv1alpha1.ReasonInvalidSelector, Message: tally.Clip(err.Error(), maxMessage),
+			Reason: fleetv1alpha1.ReasonInvalidSelector, Message: tally.Shorten(err.Error(), maxMessage),
 		})
 		return status, nil
 	}

@@ -131,6 +131,22 @@ func TestBounded(t *testing.T) {
 	}
 }
 
+func TestShorten(t *testing.T) {
+	cases := map[string]struct{ text, want string }{
+		"a text that fits stays":                   {"0123456789ab", "0123456789ab"},
+		"one that does not ends with an ellipsis":  {"0123456789abc", "0123456789a…"},
+		"between characters":                       {"ééééééééééééé", "ééééééééééé…"},
+		"line breaks become spaces before the cut": {"a\nb", "a b"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Shorten(tc.text, 12)); diff != "" {
+				t.Errorf("Shorten(%q) (-want +got):\n%s", tc.text, diff)
+			}
+		})
+	}
+}
+
 func TestClip(t *testing.T) {
 	cases := map[string]struct{ text, want string }{
 		"a short text stays":                              {"pull failed", "pull failed"},

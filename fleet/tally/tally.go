@@ -110,7 +110,7 @@ func recentFailureOf(run Run, at time.Time) fleetv1alpha1.RecentFailure {
 		Namespace: Clip(run.Namespace, maxNamespace),
 		Name:      Clip(run.Name, maxName),
 		Reason:    Clip(run.Reason, maxReason),
-		Message:   Clip(run.Message, maxMessage),
+		Message:   Shorten(run.Message, maxMessage),
 		Container: Clip(run.Evidence.Container, maxContainer),
 		Image:     Clip(run.Evidence.Image, maxImage),
 		Node:      Clip(run.Evidence.Node, maxNode),

@@ -51,11 +51,25 @@ func Bounded(reason string) string {
 // terminal: line breaks and tabs become spaces; other control and formatting
 // characters, and bytes that are not UTF-8, are removed.
 func Clip(s string, limit int) string {
-	s = strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(s, "")))
+	s = oneLine(s)
 	if utf8.RuneCountInString(s) <= limit {
 		return s
 	}
 	return string([]rune(s)[:limit])
+}
+
+// Shorten is Clip for text that is read: where it cuts, an ellipsis is the last of the
+// limit's characters.
+func Shorten(s string, limit int) string {
+	s = oneLine(s)
+	if utf8.RuneCountInString(s) <= limit {
+		return s
+	}
+	return string([]rune(s)[:limit-1]) + "…"
+}
+
+func oneLine(s string) string {
+	return strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(s, "")))
 }
 
 // printable maps a character to the one to print, or to -1 for none.
