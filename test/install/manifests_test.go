@@ -230,9 +230,5 @@ func kustomize(t *testing.T, dir string) []unstructured.Unstructured {
 // config is a path within the folder config.
 func config(t *testing.T, path string) string {
 	t.Helper()
-	root, err := harness.RepoRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(root, "config", path)
+	return inRepo(t, filepath.Join("config", path))
 }
