@@ -18,7 +18,8 @@ limitations under the License.
 // kubectl on real API servers, and with the manager under exactly the rights that
 // they grant.
 //
-// The commands are those of the README. Nothing runs the Deployment, since there is
+// The commands are those of README.md and docs/install-by-hand.md, and what these name
+// must exist. Nothing runs the Deployment, since there is
 // no node; the test runs the manager with the Deployment's arguments as its
 // ServiceAccount, and has the API server admit a pod of its template.
 package install

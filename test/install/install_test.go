@@ -73,6 +73,8 @@ func TestInstall(t *testing.T) {
 	i.Eventually(i.clusterStatus("older")).Should(harness.HaveCondition(fleetv1alpha1.ConditionConnected, metav1.ConditionTrue, ""))
 	i.stopManager()
 
+	i.hubCeasesToBeAMember()
+
 	i.expectNothingForbidden(i.hub, managerAccount)
 	i.expectNothingForbidden(i.upgraded, memberAccount)
 	i.expectNothingForbidden(i.older, memberAccount)
@@ -311,6 +313,21 @@ func (i *installation) removeMember(cluster string) {
 		return apierrors.IsNotFound(err)
 	}).Should(BeTrue())
 	i.Eventually(i.fleetStatus).Should(HaveField("Status.Clusters.Ratio", "1/1"))
+}
+
+// hubCeasesToBeAMember takes a member from its hub, with which it shares the Namespace, and
+// leaves the manager there.
+func (i *installation) hubCeasesToBeAMember() {
+	i.Helper()
+	i.apply(i.hub, "member/rbac-only")
+	i.kubectl(i.hub, "delete", "-k", config(i.T, "rbac/member"))
+	account := &corev1.ServiceAccount{}
+	err := i.hub.Client.Get(i.Context(), client.ObjectKey{Namespace: namespace, Name: memberAccount}, account)
+	i.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "the member's account is there: %v", err)
+	i.Expect(i.deployment().DeletionTimestamp).To(BeNil())
+	shared := &corev1.Namespace{}
+	i.Expect(i.hub.Client.Get(i.Context(), client.ObjectKey{Name: namespace}, shared)).To(Succeed())
+	i.Expect(shared.DeletionTimestamp).To(BeNil())
 }
 
 func (i *installation) managerMayReadSecretsOnlyInItsNamespace() {

@@ -97,7 +97,7 @@ func (i *installation) apply(cp *harness.ControlPlane, dir string) {
 	i.kubectl(cp, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
 }
 
-// register makes a member known to the hub by the commands of the README.
+// register makes a member known to the hub by the commands of docs/install-by-hand.md.
 func (i *installation) register(cluster string, member *harness.ControlPlane) {
 	i.Helper()
 	var kubeconfig string
