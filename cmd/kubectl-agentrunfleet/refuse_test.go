@@ -33,8 +33,7 @@ func TestRefuses(t *testing.T) {
 	s := newSuite(t)
 	capi := harness.MemberSecret(clusters, "capi", []byte("kind: Config"))
 	s.Expect(hubPlane.Client.Create(t.Context(), capi)).To(Succeed())
-	before, err := s.inventory(c1Plane)()
-	s.Expect(err).NotTo(HaveOccurred())
+	before := s.settled(c1Plane)
 
 	cases := map[string]struct {
 		args string
@@ -169,4 +168,9 @@ func TestKubectlFindsIt(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	s.Expect(string(out)).To(Equal("No members found\n"))
 	s.Expect(err).NotTo(HaveOccurred())
+}
+
+func TestVersion(t *testing.T) {
+	s := newSuite(t)
+	s.Expect(s.plugin("version")).To(Equal("dev\n")) // make plugin sets another
 }
