@@ -26,7 +26,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/test/build"
@@ -42,9 +41,9 @@ func TestStrippedRunIsSmall(t *testing.T) {
 	large := strings.Repeat("x", 100<<10)
 	hostile := build.MakeAgentRun(strings.Repeat("n", 253)).Namespace(strings.Repeat("s", 63)).
 		UID("0e3eab6c-7b0f-4d5c-9a6d-1c2b3a495867").Created(time.Unix(1, 0)).Agent(large).StartupDeadline(1).TTLAfterFinished(2).Obj()
-	hostile.GenerateName, hostile.SelfLink = large, large
+	hostile.GenerateName = large
 	hostile.ResourceVersion, hostile.Generation = "123456789012", 7
-	hostile.DeletionTimestamp, hostile.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(time.Unix(2, 0))), ptr.To[int64](30)
+	hostile.DeletionTimestamp, hostile.DeletionGracePeriodSeconds = new(metav1.NewTime(time.Unix(2, 0))), new(int64(30))
 	hostile.Labels, hostile.Annotations = map[string]string{}, map[string]string{agentv1alpha1.RecordedAnnotation: string(hostile.UID)}
 	for i := range 1000 {
 		hostile.Labels[fmt.Sprintf("l-%060d", i)] = strings.Repeat("v", 63)
@@ -64,7 +63,7 @@ func TestStrippedRunIsSmall(t *testing.T) {
 			Generation: 7, CreationTimestamp: hostile.CreationTimestamp, DeletionTimestamp: hostile.DeletionTimestamp,
 			Annotations: map[string]string{agentv1alpha1.RecordedAnnotation: string(hostile.UID)},
 		},
-		Spec: agentv1alpha1.AgentRunSpec{StartupDeadlineSeconds: ptr.To[int32](1), TTLSecondsAfterFinished: ptr.To[int32](2)},
+		Spec: agentv1alpha1.AgentRunSpec{StartupDeadlineSeconds: new(int32(1)), TTLSecondsAfterFinished: new(int32(2))},
 	}
 
 	got, err := stripRun(hostile)
