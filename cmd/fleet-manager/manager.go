@@ -24,7 +24,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
@@ -180,13 +179,8 @@ func forgetGone(provider *kubeconfigsecret.Provider) func(multicluster.ClusterNa
 // memberState tells the reconciler what the provider knows of a member.
 func memberState(provider *kubeconfigsecret.Provider) func(multicluster.ClusterName) agentrun.MemberState {
 	return func(name multicluster.ClusterName) agentrun.MemberState {
-		m, known := provider.Lookup(name)
-		return agentrun.MemberState{
-			Paused: m.Paused,
-			// A member is engaged a moment before it is said to be connected.
-			Lost:        known && m.Connected.Status != metav1.ConditionTrue && m.Connected.Reason != kubeconfigsecret.ReasonConnecting,
-			ClockOffset: m.ClockOffset,
-		}
+		m, _ := provider.Lookup(name)
+		return agentrun.MemberState{Paused: m.Paused, Lost: m.Lost, ClockOffset: m.ClockOffset}
 	}
 }
 

@@ -142,6 +142,9 @@ func TestCacheHoldsOnlyWhatIsRead(t *testing.T) {
 	g := harness.NewGomega(t)
 	run := build.MakeAgentRun("run").Obj()
 	run.Annotations = map[string]string{"large": strings.Repeat("x", 1000)}
+	run.Labels = map[string]string{"team": "red"}
+	run.Finalizers = []string{"example.com/hold"}
+	run.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "theirs", UID: "theirs"}}
 	run.Spec.Instructions = "write a long story"
 	run.Spec.Env = []corev1.EnvVar{{Name: "TOKEN", Value: "secret"}}
 	g.Expect(e.plane.Client.Create(t.Context(), run)).To(Succeed())
@@ -180,17 +183,22 @@ func TestCacheHoldsOnlyWhatIsRead(t *testing.T) {
 
 	held := &agentv1alpha1.AgentRun{}
 	g.Eventually(func() error { return cached.Get(t.Context(), client.ObjectKeyFromObject(run), held) }).Should(Succeed())
-	g.Expect(held.Annotations).To(BeNil())
-	g.Expect(held.ManagedFields).To(BeNil())
-	g.Expect(held.Spec).To(Equal(agentv1alpha1.AgentRunSpec{AgentRef: "agent"}))
+	g.Expect(held.ObjectMeta).To(Equal(metav1.ObjectMeta{
+		Namespace: run.Namespace, Name: run.Name, UID: run.UID, ResourceVersion: run.ResourceVersion,
+		Generation: run.Generation, CreationTimestamp: run.CreationTimestamp,
+	}))
+	g.Expect(held.Spec).To(BeZero())
 
-	// A status patch made from the stripped run leaves the stored spec whole.
+	// A status patch made from the stripped run leaves all else of the stored one whole.
 	_, err = e.reconciler().Reconcile(t.Context(), request("run"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(e.plane.Client.Get(t.Context(), client.ObjectKeyFromObject(run), held)).To(Succeed())
 	g.Expect(held.Status.Phase).To(Equal(agentv1alpha1.AgentRunPending))
-	g.Expect(held.Spec.Env).To(Equal(run.Spec.Env))
+	g.Expect(held.Spec).To(Equal(run.Spec))
 	g.Expect(held.Annotations).To(Equal(run.Annotations))
+	g.Expect(held.Labels).To(Equal(run.Labels))
+	g.Expect(held.Finalizers).To(Equal(run.Finalizers))
+	g.Expect(held.OwnerReferences).To(Equal(run.OwnerReferences))
 }
 
 // TestConflicts lets somebody else come between the decision and its write.

@@ -25,7 +25,8 @@ limitations under the License.
 //
 // A run that has ended is brought to its end, a step at a time. Once the Ledger has
 // recorded a failure, one more patch marks the run with its own UID (RecordedAnnotation);
-// this is also done for a run that is on its way out, so that the Ledger can let go of it.
+// this is also done for a run that is on its way out, or that somebody has moved to another
+// phase, so that the Ledger can let go of it.
 // Once fleet/ttl says that its time is over, by the member's clock, the run is deleted: in
 // the foreground when it controls a Sandbox or a pod, so that it stays until they are
 // gone. Mark and deletion have the run's UID and resourceVersion for preconditions, and

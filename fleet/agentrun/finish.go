@@ -33,7 +33,7 @@ import (
 	"github.com/konveyor/agentrun-fleet/fleet/ttl"
 )
 
-// finish marks a failed run that is recorded, and deletes a finished one whose time is
+// finish marks a run whose failure is recorded, and deletes a finished one whose time is
 // over. It says when to come back. Another's write that came between, or a run made anew
 // under the name, is left to the event that announces it.
 func (r *Reconciler) finish(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, state MemberState) (time.Duration, error) {
@@ -48,12 +48,12 @@ func (r *Reconciler) finish(ctx context.Context, cl cluster.Cluster, o observed,
 	return r.asked(ctx, req, verbDelete, func() error { return deleteRun(ctx, cl, o, req, decision) })
 }
 
-// wantsMark says whether the run's failure is recorded and the run does not say so. A run
-// on its way out is marked too: a finalizer may hold it for long, and the ledger holds its
-// UID until it is marked or gone.
+// wantsMark says whether the run's failure is recorded and the run does not say so. The
+// ledger holds its UID until it is marked or gone, and has room for so many only. So a run
+// on its way out is marked too, which a finalizer may hold for long, and one that somebody
+// has moved to another phase since.
 func (r *Reconciler) wantsMark(run *agentv1alpha1.AgentRun, req mcreconcile.Request) bool {
-	return r.ledger != nil && run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.Recorded() &&
-		r.ledger.WantsMark(req.ClusterName, run.UID)
+	return r.ledger != nil && !run.Recorded() && r.ledger.WantsMark(req.ClusterName, run.UID)
 }
 
 // mark writes the mark of a recorded run.

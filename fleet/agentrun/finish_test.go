@@ -150,6 +150,11 @@ func failedAt(name string, end time.Time) *build.AgentRunWrapper {
 	return build.MakeAgentRun(name).Failed("OOMKilled", "the container used too much memory", end)
 }
 
+// revived is a run that has failed, moved to another phase by whoever may write its status.
+func revived(phase agentv1alpha1.AgentRunPhase) func(name string) *build.AgentRunWrapper {
+	return func(name string) *build.AgentRunWrapper { return build.MakeAgentRun(name).Phase(phase) }
+}
+
 // TestFinish: what becomes of runs that have ended, with and without the ledger's word.
 func TestFinish(t *testing.T) {
 	member := engage(t)
@@ -178,8 +183,20 @@ func TestFinish(t *testing.T) {
 		"a recorded failure is marked though its time is not over": {
 			run: failed, recorded: true, policy: ttl.Policy{Failed: 3 * time.Hour}, wantMarked: true, wantAgain: 2 * time.Hour,
 		},
-		"a success is not marked, whatever the ledger says": {
-			run: ended, recorded: true,
+		"a success of which the ledger knows nothing is not marked": {
+			run: ended,
+		},
+		"a recorded failure that somebody calls a success is marked": {
+			run: ended, recorded: true, wantMarked: true,
+		},
+		"a recorded failure that somebody calls running is marked": {
+			run: revived(agentv1alpha1.AgentRunRunning), recorded: true, wantMarked: true,
+		},
+		"a recorded failure that somebody calls pending is marked": {
+			run: revived(agentv1alpha1.AgentRunPending), recorded: true, wantMarked: true,
+		},
+		"a recorded failure of which somebody took the status away is marked": {
+			run: revived(""), recorded: true, wantMarked: true,
 		},
 		"a success goes by the policy for successes": {
 			run: ended, policy: ttl.Policy{Succeeded: time.Minute}, wantGone: true,
@@ -224,7 +241,7 @@ func TestFinish(t *testing.T) {
 			run: failed, recorded: true, policy: ttl.Policy{Failed: time.Minute}, state: MemberState{Lost: true}, wantAgain: lostAgain,
 		},
 		"a run that has not ended has no TTL": {
-			run: func(name string) *build.AgentRunWrapper { return build.MakeAgentRun(name).TTLAfterFinished(0) }, recorded: true,
+			run: func(name string) *build.AgentRunWrapper { return build.MakeAgentRun(name).TTLAfterFinished(0) },
 		},
 	}
 	n := 0

@@ -20,7 +20,7 @@ import (
 	"context"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,38 +30,60 @@ import (
 	"github.com/konveyor/agentrun-fleet/fleet/tally"
 )
 
-// livePage is how many runs are asked for at a time.
-const livePage = 500
+// livePage is how many runs are asked for at a time, at first. A run may have 1.5 MiB, and
+// an answer may be bounded to less than that many.
+const livePage = 100
 
 // Prove lists a member's runs as they are now, past its cache, for what that proves of
 // its failures. It is the one read of the kind: see docs/adr/0008.
 func Prove(ctx context.Context, cl cluster.Cluster) (tally.Proof, error) {
 	proof := tally.Proof{Since: map[string]string{}, Open: sets.New[types.UID]()}
 	for _, namespace := range cacheOf(cl).namespaces {
-		if err := proveNamespace(ctx, cl.GetAPIReader(), namespace, &proof); err != nil {
+		err := eachPage(ctx, cl.GetAPIReader(), namespace, func(page *agentv1alpha1.AgentRunList) {
+			addTo(&proof, namespace, page)
+		})
+		if err != nil {
 			return tally.Proof{}, fmt.Errorf("listing AgentRuns: %w", err)
 		}
 	}
 	return proof, nil
 }
 
-func proveNamespace(ctx context.Context, live client.Reader, namespace string, proof *tally.Proof) error {
-	page := &agentv1alpha1.AgentRunList{}
+func addTo(proof *tally.Proof, namespace string, page *agentv1alpha1.AgentRunList) {
+	proof.Since[namespace] = page.ResourceVersion
+	for i := range page.Items {
+		if run := &page.Items[i]; run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.Recorded() {
+			proof.Open.Insert(run.UID)
+		}
+	}
+}
+
+// eachPage has f called with the runs of a namespace, a page at a time. f must not keep
+// the page, so that no more than one is held. What fails is asked for again by halves,
+// from where the page before ended.
+func eachPage(ctx context.Context, live client.Reader, namespace string, f func(*agentv1alpha1.AgentRunList)) error {
+	limit, from := int64(livePage), ""
 	for {
+		page := &agentv1alpha1.AgentRunList{}
 		// Without a resourceVersion the answer is as of now; its pages are of one moment.
-		err := live.List(ctx, page, client.InNamespace(namespace), client.Limit(livePage), client.Continue(page.Continue))
-		if err != nil {
+		err := live.List(ctx, page, client.InNamespace(namespace), client.Limit(limit), client.Continue(from))
+		switch {
+		case err == nil:
+			f(page)
+			if page.Continue == "" {
+				return nil
+			}
+			from = page.Continue
+		case limit > 1 && mayBeTooLarge(ctx, err):
+			limit /= 2
+		default:
 			return err
 		}
-		proof.Since[namespace] = page.ResourceVersion
-		for i := range page.Items {
-			if run := &page.Items[i]; run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.Recorded() {
-				proof.Open.Insert(run.UID)
-			}
-		}
-		if page.Continue == "" {
-			return nil
-		}
-		page = &agentv1alpha1.AgentRunList{ListMeta: metav1.ListMeta{Continue: page.Continue}}
 	}
+}
+
+// mayBeTooLarge says whether a smaller page may be answered. An answer that is too large
+// fails in as many ways as there are clients, proxies and slow networks.
+func mayBeTooLarge(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) && !apierrors.IsResourceExpired(err)
 }

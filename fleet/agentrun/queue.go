@@ -35,7 +35,7 @@ const lowShare = 4
 type fairQueue struct {
 	workqueue.TypedRateLimitingInterface[mcreconcile.Request]
 	lanes *lanes
-	// lowMu makes saying that a request is in no hurry, and adding it, one step.
+	// lowMu has one request at a time be added as in no hurry.
 	lowMu sync.Mutex
 }
 
@@ -60,13 +60,14 @@ func newFairQueue(name string, limiter workqueue.TypedRateLimiter[mcreconcile.Re
 		})}
 }
 
-// AddLow adds a request that is in no hurry.
+// AddLow adds a request that is in no hurry. One that is queued keeps its place, and one
+// that is in work is queued again after that as any other.
 func (q *fairQueue) AddLow(req mcreconcile.Request) {
 	q.lowMu.Lock()
 	defer q.lowMu.Unlock()
-	q.lanes.setLow(true)
+	q.lanes.setLow(req)
 	q.Add(req)
-	q.lanes.setLow(false)
+	q.lanes.setLow(wake)
 }
 
 // Get returns the next request of a member that may have more in work.
@@ -95,7 +96,7 @@ type lanes struct {
 	limit int
 
 	mu       sync.Mutex
-	low      bool // what is pushed now is in no hurry
+	low      mcreconcile.Request // the one request that is in no hurry when it is pushed; wake for none
 	wakes    int
 	byMember map[multicluster.ClusterName]*lane
 	turn     []*lane // those that have requests and may have more in work, next first
@@ -113,10 +114,10 @@ type lane struct {
 
 func (l *lane) len() int { return len(l.high) + len(l.low) }
 
-func (l *lanes) setLow(low bool) {
+func (l *lanes) setLow(req mcreconcile.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.low = low
+	l.low = req
 }
 
 // Touch has nothing to do: a request that is queued already keeps its place.
@@ -135,7 +136,7 @@ func (l *lanes) Push(req mcreconcile.Request) {
 		member = &lane{name: req.ClusterName}
 		l.byMember[req.ClusterName] = member
 	}
-	if l.low {
+	if req == l.low {
 		member.low = append(member.low, req)
 	} else {
 		member.high = append(member.high, req)

@@ -100,6 +100,33 @@ func TestAnInitialListComesAfterWhatHappensNow(t *testing.T) {
 	}
 }
 
+// TestWhatHappensNowIsNotTakenForAList: members' initial lists and events arrive at the same
+// time, and each request comes into the lane that it was added to.
+func TestWhatHappensNowIsNotTakenForAList(t *testing.T) {
+	const each = 10_000
+	q := testQueue(t, 1)
+	var adders sync.WaitGroup
+	adders.Go(func() {
+		for i := range each {
+			q.AddLow(of("listed", fmt.Sprint(i)))
+		}
+	})
+	adders.Go(func() {
+		for i := range each {
+			q.Add(of("now", fmt.Sprint(i)))
+		}
+	})
+	adders.Wait()
+	got := map[string][2]int{}
+	for name, member := range q.lanes.byMember {
+		got[name.String()] = [2]int{len(member.high), len(member.low)}
+	}
+	want := map[string][2]int{"listed": {0, each}, "now": {each, 0}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("requests in a hurry and not, by member (-want +got):\n%s", diff)
+	}
+}
+
 func TestAHungMemberHasABoundedNumberInWork(t *testing.T) {
 	q := testQueue(t, 2)
 	for i := range 5 {

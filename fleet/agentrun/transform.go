@@ -25,22 +25,34 @@ import (
 )
 
 // The transforms below strip what enters a member's cache to what is read. A run's
-// spec can be large (env, instructions) and a pod is mostly spec; neither is needed.
-// Status patches are computed from two copies of the stripped object and so never
-// touch what was dropped.
+// spec and metadata are as large as whoever made it wants, and a pod is mostly spec; little
+// of either is needed. Status patches are computed from two copies of the stripped object
+// and so never touch what was dropped.
 
+// stripRun keeps the status as a whole: the conditions are one list in a merge patch, so
+// that what is missing from the copy would be taken from the run.
 func stripRun(o any) (any, error) {
 	run, ok := o.(*agentv1alpha1.AgentRun)
 	if !ok {
 		return o, nil
 	}
-	run.ManagedFields, run.Annotations = nil, recordedOnly(run)
-	run.Spec = agentv1alpha1.AgentRunSpec{
-		AgentRef:                run.Spec.AgentRef,
-		StartupDeadlineSeconds:  run.Spec.StartupDeadlineSeconds,
-		TTLSecondsAfterFinished: run.Spec.TTLSecondsAfterFinished,
-	}
-	return run, nil
+	return &agentv1alpha1.AgentRun{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              run.Name,
+			Namespace:         run.Namespace,
+			UID:               run.UID,
+			ResourceVersion:   run.ResourceVersion,
+			Generation:        run.Generation,
+			CreationTimestamp: run.CreationTimestamp,
+			DeletionTimestamp: run.DeletionTimestamp,
+			Annotations:       recordedOnly(run),
+		},
+		Spec: agentv1alpha1.AgentRunSpec{
+			StartupDeadlineSeconds:  run.Spec.StartupDeadlineSeconds,
+			TTLSecondsAfterFinished: run.Spec.TTLSecondsAfterFinished,
+		},
+		Status: run.Status,
+	}, nil
 }
 
 // recordedOnly is nil but for a run that is marked as recorded: an empty map costs memory,

@@ -126,15 +126,37 @@ func TestClockOffset(t *testing.T) {
 	f.awaitReason("wrong", kubeconfigsecret.ReasonConnected)
 	f.Expect(offset("wrong")()).To(around(10*time.Minute), "it is known as soon as the member is engaged")
 
-	t.Log("A clock that is set is noticed; one that nobody can believe changes nothing")
-	front.ShiftDate(-10 * time.Minute)
-	f.Eventually(offset("wrong")).Should(around(-10 * time.Minute))
-	front.ShiftDate(48 * time.Hour)
-	f.Consistently(offset("wrong")).Should(around(-10 * time.Minute))
+	t.Log("A clock that is set is noticed, however far off; one that nobody can believe changes nothing")
+	const year, century = 365 * 24 * time.Hour, 100 * 365 * 24 * time.Hour
+	for _, ahead := range []time.Duration{-10 * time.Minute, -48 * time.Hour, year} {
+		front.ShiftDate(ahead)
+		f.Eventually(offset("wrong")).Should(around(ahead))
+	}
+	front.ShiftDate(century + time.Hour)
+	f.Consistently(offset("wrong")).Should(around(year))
 	front.ShiftDate(0)
 	f.Eventually(offset("wrong")).Should(around(0))
 	f.Expect(offset("right")()).To(BeZero())
 	f.Expect(f.made("wrong")).To(Equal(1))
+}
+
+// TestMemberWhoseClockIsUnknown: nobody decides by a clock that is not known.
+func TestMemberWhoseClockIsUnknown(t *testing.T) {
+	f := newFleet(t, nil, nil)
+	front := harness.NewFront(t, east.Config)
+	front.Rewrite(func(res *http.Response) error {
+		res.Header.Set("Date", "today")
+		return nil
+	})
+	f.put("a", front.Kubeconfig(""))
+	f.awaitReason("a", kubeconfigsecret.ReasonClockUnknown)
+	got := f.member("a").Connected
+	f.Expect(got.Status).To(Equal(metav1.ConditionFalse))
+	f.Expect(got.Message).To(ContainSubstring("have proxies before it pass the header on"))
+	f.Expect(f.made("a")).To(BeZero(), "controllers may decide already")
+
+	front.ShiftDate(0)
+	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
 }
 
 func TestMemberThatIsTooOld(t *testing.T) {

@@ -23,19 +23,20 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/utils/clock"
 )
 
 const (
 	// datePrecision is that of the Date header (RFC 9110, 5.6.7), which drops the fraction of a second.
 	datePrecision = time.Second
-	// maxClockOffset is the most that is believed of a member's clock.
-	maxClockOffset = 24 * time.Hour
+	// maxClockOffset is the most that is believed of a member's clock: the difference of two such offsets
+	// is still a time.Duration, which ends at 292 years.
+	maxClockOffset = 100 * 365 * 24 * time.Hour
 	// clockSamples is how many of the latest answers are kept.
 	clockSamples = 8
 )
 
-// clockSample is what one answer tells of the member's clock: it is ahead of the hub's by offset, give or take error.
+// clockSample is what one answer tells of the member's clock: it is ahead of the steady clock by offset, give or
+// take error.
 type clockSample struct {
 	offset, error time.Duration
 }
@@ -86,7 +87,7 @@ func (e clockEstimate) settled(published time.Duration) time.Duration {
 // that say that something went wrong may not.
 type dateReader struct {
 	http.RoundTripper
-	clock clock.PassiveClock
+	clock steadyClock
 	log   logr.Logger
 
 	mu       sync.Mutex
@@ -116,11 +117,25 @@ func (d *dateReader) add(s clockSample) {
 	}
 	if !d.absurd {
 		d.absurd = true
-		d.log.Info("The clock of a member is not believed, as if it agreed with the hub's: set it", "ahead", s.offset.String())
+		d.log.Info("The clock of a member is not believed: set it", "ahead", s.offset.String())
 	}
 }
 
-// offset is how far the member's clock is ahead of the hub's, given what was last said of it.
+// known returns an error when no answer has told the member's time.
+func (d *dateReader) known() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.estimate) > 0 {
+		return nil
+	}
+	return &failure{
+		reason: ReasonClockUnknown,
+		message: "The API server's answers carry no Date header, or one that is off by more than 100 years, and deadlines go by its clock: " +
+			"have proxies before it pass the header on, and set the member's clock",
+	}
+}
+
+// offset is how far the member's clock is ahead of the steady clock, given what was last said of it.
 func (d *dateReader) offset(published time.Duration) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -103,23 +103,29 @@ func TestDateReader(t *testing.T) {
 	dated := func(ahead time.Duration) http.Header {
 		return http.Header{"Date": {now.Add(ahead).Format(http.TimeFormat)}}
 	}
+	const unknown = "ClockUnknown"
 	tests := map[string]struct {
 		server answers
 		want   time.Duration
+		reason string
 		logged int
 	}{
-		"a date":                         {answers{200, dated(time.Hour)}, time.Hour, 0},
-		"no date":                        {answers{200, http.Header{}}, 0, 0},
-		"no date that can be read":       {answers{200, http.Header{"Date": {"yesterday"}}}, 0, 0},
-		"the date of something before":   {answers{502, dated(time.Hour)}, 0, 0},
-		"a day and more is not believed": {answers{200, dated(25 * time.Hour)}, 0, 1},
-		"nor so far behind":              {answers{200, dated(-1e6 * time.Hour)}, 0, 1},
+		"a date":                          {answers{200, dated(time.Hour)}, time.Hour, "", 0},
+		"two days behind":                 {answers{200, dated(-48 * time.Hour)}, -48 * time.Hour, "", 0},
+		"a year ahead":                    {answers{200, dated(8760 * time.Hour)}, 8760 * time.Hour, "", 0},
+		"a clock without a battery":       {answers{200, http.Header{"Date": {"Thu, 01 Jan 1970 00:00:05 GMT"}}}, time.Unix(5, 500_000_000).Sub(now), "", 0},
+		"no date":                         {answers{200, http.Header{}}, 0, unknown, 0},
+		"no date that can be read":        {answers{200, http.Header{"Date": {"yesterday"}}}, 0, unknown, 0},
+		"the date of something before":    {answers{502, dated(time.Hour)}, 0, unknown, 0},
+		"a century is not believed":       {answers{200, dated(1e6 * time.Hour)}, 0, unknown, 1},
+		"nor so far behind":               {answers{200, dated(-1e6 * time.Hour)}, 0, unknown, 1},
+		"nor what a Duration cannot hold": {answers{200, http.Header{"Date": {"Fri, 31 Dec 9999 23:59:59 GMT"}}}, 0, unknown, 1},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			logged := 0
 			reader := &dateReader{
-				RoundTripper: tc.server, clock: clocktesting.NewFakePassiveClock(now),
+				RoundTripper: tc.server, clock: newSteadyClock(clocktesting.NewFakePassiveClock(now)),
 				log: logr.New(funcr.New(func(string, string) { logged++ }, funcr.Options{}).GetSink()),
 			}
 			for range 3 {
@@ -129,6 +135,13 @@ func TestDateReader(t *testing.T) {
 			}
 			if got := reader.offset(0); got != tc.want {
 				t.Errorf("offset %v, want %v", got, tc.want)
+			}
+			reason := ""
+			if err := reader.known(); err != nil {
+				reason = classify(err).reason
+			}
+			if reason != tc.reason {
+				t.Errorf("known: %q, want %q", reason, tc.reason)
 			}
 			if logged != tc.logged {
 				t.Errorf("logged %d times, want %d", logged, tc.logged)

@@ -64,12 +64,12 @@ type Connection struct {
 	found findings
 	// outdated says that the member serves other optional resources by now. Guarded by member.mu.
 	outdated bool
-	// stale says that the member was lost and is back. Guarded by member.mu.
-	stale bool
+	// lost says that the member does not answer; stale, that it was lost and is back. Guarded by member.mu.
+	lost, stale bool
 
 	// checksPatience and patience keep requests back, those of check and all others.
 	checksPatience, patience *patient
-	// dates tells how far the member's clock is from the hub's.
+	// dates tells how far the member's clock is from the steady one.
 	dates *dateReader
 
 	// watchFailed holds the latest unread error of an informer; unauthorized, that one was a 401.
@@ -105,7 +105,7 @@ var _ cluster.Option = (*Connection)(nil).ClusterOptions
 
 // newConnection prepares a transport of its own, apart from client-go's process-wide
 // cache of them, so that it can be closed. Nothing is dialled.
-func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Config, o Options, logger logr.Logger) (*Connection, error) {
+func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Config, o Options, steady steadyClock, logger logr.Logger) (*Connection, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent = o.UserAgent
 	if cfg.UserAgent == "" {
@@ -134,7 +134,7 @@ func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Con
 	// not taken for one that turns away all.
 	others := &patient{RoundTripper: authenticated, clock: o.Clock, limit: o.BackoffMax}
 	checks := &patient{RoundTripper: authenticated, clock: o.Clock, limit: o.BackoffMax}
-	dates := &dateReader{RoundTripper: checks, clock: o.Clock, log: logger}
+	dates := &dateReader{RoundTripper: checks, clock: steady, log: logger}
 	c := &Connection{
 		Name: name, Config: cfg, Namespaces: cred.namespaces,
 		credential: cred, dialer: dialer, transport: transport,
@@ -226,7 +226,11 @@ func setUpFailed(err error) *failure {
 	if f := classify(err); f.mendable() {
 		return f
 	}
-	return &failure{reason: ReasonConnecting, message: "Setting up the cluster failed and is tried again: " + printable(err.Error(), maxCause)}
+	return &failure{
+		reason: ReasonSetUpFailed,
+		message: "The member answers, and setting up what watches it failed (" + printable(err.Error(), maxCause) +
+			"): it is tried again; if it stays so, restart the manager and report it as a bug",
+	}
 }
 
 // close ends everything that the connection started. Requests end at once, and later ones are refused.

@@ -36,8 +36,9 @@ limitations under the License.
 //   - Each member has its own goroutine, time limits and back-off. No lock is held
 //     while a member is talked to. A Secret that changes or goes ends what is being
 //     done for its former content at once.
+//   - What decisions depend on, Member.ClockOffset, Paused and Lost, is known before Engage is called.
 //   - A member that is lost stays engaged, so that its cache keeps what was last
-//     known; Members says that it is lost. It recovers by itself.
+//     known; Member.Lost says that it is lost. It recovers by itself.
 //   - Another kubeconfig, or another list of namespaces, replaces the connection only after it has proven itself;
 //     until then, and if it never does, the former one stays in use. Controllers are then
 //     engaged anew, with another cluster.Cluster under the same name, without having been
@@ -65,8 +66,11 @@ limitations under the License.
 //
 // # Clocks
 //
-// Member.ClockOffset comes from the Date headers of the answers to checks and probes. Of the latest
-// answers the one with the shortest round trip counts; a change of up to a second is no news.
+// A member's time comes from the Date headers of the answers to checks and probes. Of the latest
+// answers the one with the shortest round trip counts; a change of up to a second is no news. Between
+// two answers it goes on by the time that passes, so that the hub's clock can be set without moving it:
+// Member.ClockOffset is computed when it is asked for. Any offset up to 100 years is believed. A member
+// of which no answer tells the time is not engaged.
 //
 // # What callers must do
 //

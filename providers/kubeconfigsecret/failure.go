@@ -46,6 +46,8 @@ const (
 	ReasonConnecting = "Connecting"
 	// ReasonUnreachable: the member does not answer. Status Unknown.
 	ReasonUnreachable = "Unreachable"
+	// ReasonSetUpFailed: the member answers, and the hub could not set up what watches it. Status Unknown.
+	ReasonSetUpFailed = "SetUpFailed"
 	// ReasonInvalidKubeconfig: the kubeconfig is missing, refused, or trusts another CA. Status False.
 	ReasonInvalidKubeconfig = "InvalidKubeconfig"
 	// ReasonInvalidAnnotation: NamespacesAnnotation cannot be used. Status False.
@@ -56,6 +58,8 @@ const (
 	ReasonForbidden = "Forbidden"
 	// ReasonCRDNotInstalled: the member does not serve a required resource. Status False.
 	ReasonCRDNotInstalled = "CRDNotInstalled"
+	// ReasonClockUnknown: no answer of the member tells its time. Status False.
+	ReasonClockUnknown = "ClockUnknown"
 	// ReasonVersionTooOld: the member's Kubernetes is older than OldestVersion. Status False.
 	ReasonVersionTooOld = "VersionTooOld"
 )
@@ -75,7 +79,7 @@ func (f *failure) Error() string { return f.reason + ": " + f.message }
 // mendable says that somebody must act on the member or its Secret.
 func (f *failure) mendable() bool {
 	switch f.reason {
-	case ReasonInvalidKubeconfig, ReasonInvalidAnnotation, ReasonUnauthorized, ReasonForbidden, ReasonCRDNotInstalled, ReasonVersionTooOld:
+	case ReasonInvalidKubeconfig, ReasonInvalidAnnotation, ReasonUnauthorized, ReasonForbidden, ReasonCRDNotInstalled, ReasonVersionTooOld, ReasonClockUnknown:
 		return true
 	}
 	return false

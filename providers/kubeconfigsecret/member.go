@@ -61,7 +61,8 @@ type member struct {
 	inUse       *Connection
 	observed    observation
 	lastContact time.Time
-	snapshot    Member
+	// snapshot is what others see, but that its ClockOffset is against Provider.steady: see view.
+	snapshot Member
 }
 
 // desire is what the Secret asks for; ctx ends as soon as it asks for something else.
@@ -235,11 +236,14 @@ func (m *member) connect(want desire) (conn *Connection, f *failure) {
 	}
 	ctx, cancel := context.WithTimeout(want.ctx, p.opts.ConnectTimeout)
 	defer cancel()
-	conn, err = newConnection(m.name, want.credential, cfg, p.opts, m.log)
+	conn, err = newConnection(m.name, want.credential, cfg, p.opts, p.steady, m.log)
 	if err != nil {
 		return nil, invalidKubeconfig(m.secret, err)
 	}
 	if conn.found, err = conn.check.all(ctx); err == nil {
+		err = conn.dates.known()
+	}
+	if err == nil {
 		err = conn.start(ctx, m.ctx, p.opts.NewCluster, p.indexes)
 	}
 	if err != nil {
@@ -271,21 +275,22 @@ func (m *member) swap(want desire, fresh *Connection) *failure {
 		m.lastContact = m.provider.opts.Clock.Now()
 		m.snapshot.KubernetesVersion = fresh.found.version
 		m.snapshot.Endpoint = printable(fresh.Config.Host, maxEndpoint)
-		m.snapshot.ClockOffset = fresh.dates.offset(m.snapshot.ClockOffset)
 	})
 	return nil
 }
 
 // replace returns the connection that was in use, and false when nobody asks for the fresh one any longer.
+// It comes before Engage, since controllers ask for the cluster at once, and decide by what Lookup says.
 func (m *member) replace(want desire, fresh *Connection) (old *Connection, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if want.ctx.Err() != nil {
-		return nil, false
-	}
-	old = m.inUse
-	m.inUse = fresh // before Engage, since controllers ask for it at once
-	return old, true
+	m.update(func() {
+		if want.ctx.Err() != nil {
+			return
+		}
+		old, ok = m.inUse, true
+		m.inUse = fresh
+		m.snapshot.ClockOffset = fresh.dates.offset(m.snapshot.ClockOffset)
+	})
+	return old, ok
 }
 
 // retire closes a replaced connection once what is in flight on it had time to end.
@@ -334,7 +339,7 @@ func (m *member) answered(conn *Connection, version string, at time.Time) {
 		if m.observed.failure != nil && m.observed.refusal != nil {
 			m.tryAgain() // what was refused while the member was lost may work now
 		}
-		m.observed.failure = nil
+		m.observed.failure, conn.lost = nil, false
 		m.lastContact = at
 		m.snapshot.KubernetesVersion = version
 		m.snapshot.ClockOffset = conn.dates.offset(m.snapshot.ClockOffset)
@@ -349,7 +354,7 @@ func (m *member) lost(conn *Connection, f *failure, since time.Time) {
 		if m.observed.failure == nil && m.observed.refusal != nil {
 			m.tryAgain() // what was refused is now the only hope
 		}
-		m.observed.failure, m.observed.since = f, since
+		m.observed.failure, m.observed.since, conn.lost = f, since, true
 	})
 }
 
@@ -404,6 +409,7 @@ func (m *member) refresh(now time.Time) {
 		contact = metav1.Time{Time: m.lastContact}
 	}
 	m.snapshot.LastContactTime = contact
+	m.snapshot.Lost = m.inUse != nil && m.inUse.lost
 }
 
 func (m *member) get() (cluster.Cluster, bool) {
@@ -418,5 +424,7 @@ func (m *member) get() (cluster.Cluster, bool) {
 func (m *member) view() Member {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.snapshot
+	view := m.snapshot
+	view.ClockOffset += m.provider.steady.ahead()
+	return view
 }

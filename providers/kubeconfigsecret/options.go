@@ -86,7 +86,8 @@ type Options struct {
 	// that requests in flight end by themselves. Default CallTimeout.
 	RotationOverlap time.Duration
 
-	// Clock is read for conditions, back-off and probes. Default the real clock.
+	// Clock is read for conditions, back-off and probes. Its Since must tell the time that has passed, though
+	// the clock was set meanwhile, as the real one's does. Default the real clock.
 	Clock clock.WithTicker
 }
 

@@ -47,8 +47,9 @@ var (
 
 // Provider discovers members from the hub's Secrets and keeps them connected. See the package comment.
 type Provider struct {
-	opts Options
-	hub  manager.Manager
+	opts   Options
+	hub    manager.Manager
+	steady steadyClock
 
 	// observing makes reading a Secret and acting on it one step, so that an older
 	// reading never comes after a newer one.
@@ -78,6 +79,7 @@ func New(opts Options) *Provider {
 	opts.setDefaults()
 	return &Provider{
 		opts:    opts,
+		steady:  newSteadyClock(opts.Clock),
 		members: map[multicluster.ClusterName]*member{},
 		ended:   map[multicluster.ClusterName]<-chan struct{}{},
 	}
@@ -252,7 +254,8 @@ func (p *Provider) IndexField(_ context.Context, obj client.Object, field string
 	return nil
 }
 
-// Members returns what is known of each member, sorted by name.
+// Members returns what is known of each member, sorted by name. ClockOffset is computed for the
+// hub's clock as it is set now: ask anew instead of keeping it.
 func (p *Provider) Members() []Member {
 	p.mu.RLock()
 	members := make([]Member, 0, len(p.members))
@@ -264,7 +267,7 @@ func (p *Provider) Members() []Member {
 	return members
 }
 
-// Lookup returns what is known of one member. It copies that member alone, so that it may be asked
+// Lookup returns what Members does of one member. It copies that member alone, so that it may be asked
 // for each request.
 func (p *Provider) Lookup(name multicluster.ClusterName) (Member, bool) {
 	p.mu.RLock()

@@ -55,8 +55,10 @@ type Member struct {
 	KubernetesVersion, Endpoint string
 	// Paused says that PausedAnnotation asks not to write to the member.
 	Paused bool
-	// ClockOffset is how far the member's clock is ahead of the hub's, right to 2 s; 0 when
-	// they agree to 1 s, or when it is not known. Offsets of more than a day are not believed.
+	// Lost says that the connection in use counts as lost: what is asked of it is not answered.
+	Lost bool
+	// ClockOffset is how far the member's clock is ahead of Options.Clock as that is set now, right to
+	// 2 s. It is known before the member is engaged.
 	ClockOffset time.Duration
 }
 

@@ -28,8 +28,8 @@ import (
 // without it are reached through the run's Sandbox, or not at all.
 const AgentRunLabel = "konveyor.io/agent-run"
 
-// RecordedAnnotation is on a failed run that stands in the hub's totals; its value is
-// the run's own UID. Without it the run is not deleted for its TTL.
+// RecordedAnnotation is on a run whose failure stands in the hub's totals; its value is
+// the run's own UID. Without it a failed run is not deleted for its TTL.
 const RecordedAnnotation = "fleet.konveyor.io/recorded"
 
 // Condition types that agentrun-fleet writes on an AgentRun.
