@@ -17,6 +17,7 @@ limitations under the License.
 package tally
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
