@@ -206,6 +206,7 @@ func (m members) Members() []rollup.Member {
 			KubernetesVersion: f.KubernetesVersion,
 			Endpoint:          f.Endpoint,
 			ClockOffset:       f.ClockOffset,
+			Paused:            f.Paused,
 		}
 	}
 	return out

@@ -160,11 +160,21 @@ func (r *Rollup) statusOf(ctx context.Context, m Member, stored *fleetv1alpha1.A
 
 // setConnection sets all but the numbers. It leaves the slices of status alone.
 func (r *Rollup) setConnection(status *fleetv1alpha1.AgentRunClusterStatusStatus, m Member) {
-	status.Conditions = slices.Clone(status.Conditions)
-	meta.SetStatusCondition(&status.Conditions, r.connected(m))
+	status.Conditions = onlyCondition(status.Conditions, r.connected(m))
 	status.LastContactTime = contact(status.LastContactTime, m)
 	status.KubernetesVersion = tally.Clip(m.KubernetesVersion, maxVersion)
 	status.Endpoint = tally.Clip(m.Endpoint, maxEndpoint)
+}
+
+// onlyCondition is the condition alone, with the time of its last transition. Whatever
+// else stands there somebody has put there by hand, and could leave no room.
+func onlyCondition(stored []metav1.Condition, c metav1.Condition) []metav1.Condition {
+	var out []metav1.Condition
+	if before := meta.FindStatusCondition(stored, c.Type); before != nil {
+		out = append(out, *before)
+	}
+	meta.SetStatusCondition(&out, c)
+	return out
 }
 
 // connected is the member's condition in a form that the API server accepts.

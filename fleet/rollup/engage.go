@@ -22,6 +22,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -47,10 +48,17 @@ type state struct {
 	mu sync.Mutex
 	// engagement is the member's connection in use, if there is one that has synced.
 	engagement *engagement
-	// tally is the last count, nil before the first; counted are those in flight then.
+	// tally is the last count, nil before the first; tallyOf is the connection that it is
+	// of, and counted are the runs in flight then.
 	tally   *tally.Tally
+	tallyOf *engagement
 	counted []types.UID
-	book    tally.Book
+
+	book tally.Book
+	// provedAt is when the book's proof was made. After a failure it is not tried again
+	// before proveFrom, proveDelay later.
+	provedAt, proveFrom time.Time
+	proveDelay          time.Duration
 	// reasons are those that the metrics have a series for.
 	reasons []string
 }
@@ -84,12 +92,13 @@ func (r *Rollup) Engage(ctx context.Context, name multicluster.ClusterName, cl c
 	if err != nil {
 		return fmt.Errorf("watching AgentRuns of cluster %q: %w", name, err)
 	}
-	registration, err := informer.AddEventHandler(r.runHandler(name))
+	mine := &engagement{ctx: ctx, cluster: cl}
+	registration, err := informer.AddEventHandler(r.runHandler(name, mine))
 	if err != nil {
 		return fmt.Errorf("watching AgentRuns of cluster %q: %w", name, err)
 	}
 	go func() {
-		r.follow(ctx, name, cl, registration.HasSyncedChecker())
+		r.follow(name, mine, registration.HasSyncedChecker())
 		if err := informer.RemoveEventHandler(registration); err != nil {
 			log.FromContext(ctx).Error(err, "Cannot stop watching AgentRuns", "cluster", name)
 		}
@@ -99,15 +108,14 @@ func (r *Rollup) Engage(ctx context.Context, name multicluster.ClusterName, cl c
 
 // follow makes the connection the one to count from until ctx ends. A later
 // connection of the same member takes its place, and is left alone by its end.
-func (r *Rollup) follow(ctx context.Context, name multicluster.ClusterName, cl cluster.Cluster, synced toolscache.DoneChecker) {
+func (r *Rollup) follow(name multicluster.ClusterName, mine *engagement, synced toolscache.DoneChecker) {
 	select {
-	case <-ctx.Done():
+	case <-mine.ctx.Done():
 		return
 	case <-synced.Done():
 	}
-	mine := &engagement{ctx: ctx, cluster: cl}
 	r.setEngagement(name, func(*engagement) *engagement { return mine })
-	<-ctx.Done()
+	<-mine.ctx.Done()
 	r.setEngagement(name, func(current *engagement) *engagement {
 		if current == mine {
 			return nil
@@ -120,8 +128,11 @@ func (r *Rollup) setEngagement(name multicluster.ClusterName, next func(current 
 	r.mu.Lock() // or else forget may drop the state meanwhile
 	s := r.stateLocked(name)
 	s.mu.Lock()
-	s.engagement = next(s.engagement)
-	s.book.Doubt()
+	if after := next(s.engagement); after != s.engagement {
+		s.engagement = after
+		s.book.Doubt() // its cache may be behind
+		s.proveDelay, s.proveFrom = 0, time.Time{}
+	}
 	s.mu.Unlock()
 	r.mu.Unlock()
 	r.runsChanged(name)
@@ -135,17 +146,17 @@ func (r *Rollup) runsChanged(name multicluster.ClusterName) {
 	r.markFleetsAfter(ownWrite)
 }
 
-func (r *Rollup) runHandler(name multicluster.ClusterName) toolscache.ResourceEventHandler {
+func (r *Rollup) runHandler(name multicluster.ClusterName, from *engagement) toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { r.runsChanged(name) },
-		DeleteFunc: func(o any) { r.runGone(name, o) },
+		DeleteFunc: func(o any) { r.runGone(name, from, o) },
 		UpdateFunc: func(before, after any) {
 			a, aRun := before.(*agentv1alpha1.AgentRun)
 			b, bRun := after.(*agentv1alpha1.AgentRun)
 			switch {
 			case !aRun || !bRun:
 			case a.UID != b.UID: // deleted and made anew while nobody watched
-				r.runGone(name, before)
+				r.runGone(name, from, before)
 			case tally.RunOf(a) != tally.RunOf(b):
 				r.runsChanged(name)
 			}
@@ -153,12 +164,14 @@ func (r *Rollup) runHandler(name multicluster.ClusterName) toolscache.ResourceEv
 	}
 }
 
-func (r *Rollup) runGone(name multicluster.ClusterName, o any) {
+// runGone: a connection that another has taken the place of may tell late, and of a run
+// as it was long before.
+func (r *Rollup) runGone(name multicluster.ClusterName, from *engagement, o any) {
 	if tombstone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 		o = tombstone.Obj
 	}
 	if run, ok := o.(*agentv1alpha1.AgentRun); ok {
-		r.state(name).lose(run)
+		r.state(name).lose(from, run)
 	}
 	r.runsChanged(name)
 }
@@ -168,18 +181,32 @@ func (r *Rollup) runGone(name multicluster.ClusterName, o any) {
 // count. The caller holds the state's mu.
 func (r *Rollup) count(ctx context.Context, name multicluster.ClusterName, s *state, inFlight []types.UID) (tally.Tally, bool) {
 	if s.engagement != nil && (s.changed.Swap(false) || !slices.Equal(s.counted, inFlight)) {
-		counted, err := r.countRuns(ctx, s.engagement.cluster, sets.New(inFlight...))
+		counted, uids, err := r.countRuns(ctx, s.engagement.cluster, sets.New(inFlight...))
 		if err != nil {
 			s.changed.Store(true)
-			log.FromContext(ctx).Error(err, "Cannot count AgentRuns", "cluster", name)
+			r.queue.AddAfter(clusterKey(name), writeInterval)
+			log.FromContext(ctx).Error(err, "Cannot count AgentRuns, trying again", "cluster", name)
 		} else {
-			s.tally, s.counted = &counted, inFlight
+			s.take(counted, uids, inFlight)
 		}
 	}
 	if s.tally == nil {
 		return tally.Tally{}, false
 	}
 	return *s.tally, true
+}
+
+// take makes a count the last one. Over another connection than the one before, what had
+// failed then and does not exist any more went while neither told of it.
+func (s *state) take(counted tally.Tally, uids sets.Set[types.UID], inFlight []types.UID) {
+	if s.tally != nil && s.tallyOf != s.engagement {
+		for _, run := range s.tally.Unmarked {
+			if !uids.Has(run.UID) {
+				s.book.Lose(run)
+			}
+		}
+	}
+	s.tally, s.tallyOf, s.counted = &counted, s.engagement, inFlight
 }
 
 // forget drops what is held of a member that is gone. A connection is kept until it
@@ -193,7 +220,7 @@ func (r *Rollup) forget(name multicluster.ClusterName) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tally, s.counted = nil, nil
+	s.tally, s.tallyOf, s.counted = nil, nil, nil
 	s.book.Forget()
 	s.changed.Store(true)
 	if s.engagement == nil {
@@ -203,10 +230,10 @@ func (r *Rollup) forget(name multicluster.ClusterName) {
 
 // countRuns counts what the member's cache holds. The listed objects are the cache's
 // own: they are read only.
-func (r *Rollup) countRuns(ctx context.Context, cl cluster.Cluster, inFlight sets.Set[types.UID]) (tally.Tally, error) {
+func (r *Rollup) countRuns(ctx context.Context, cl cluster.Cluster, inFlight sets.Set[types.UID]) (tally.Tally, sets.Set[types.UID], error) {
 	var list agentv1alpha1.AgentRunList
 	if err := cl.GetCache().List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return tally.Tally{}, err
+		return tally.Tally{}, nil, err
 	}
 	runs := make([]tally.Run, len(list.Items))
 	byUID := make(map[types.UID]*agentv1alpha1.AgentRun, len(list.Items))
@@ -221,7 +248,7 @@ func (r *Rollup) countRuns(ctx context.Context, cl cluster.Cluster, inFlight set
 	for _, i := range tally.Newest(counted.Unmarked) {
 		counted.Unmarked[i].Evidence = r.evidence(ctx, cl, byUID[counted.Unmarked[i].UID])
 	}
-	return counted, nil
+	return counted, sets.KeySet(byUID), nil
 }
 
 // evidence looks at the run's pod, if there still is one.

@@ -19,15 +19,22 @@ package rollup
 import (
 	"time"
 
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/tally"
 )
 
 // MarkChanged is what a run's event does.
 func MarkChanged(r *Rollup, name multicluster.ClusterName) { r.runsChanged(name) }
+
+// TellLate is what a connection that has been replaced tells of a run that is gone.
+func TellLate(r *Rollup, name multicluster.ClusterName, run *agentv1alpha1.AgentRun) {
+	r.runGone(name, &engagement{}, toolscache.DeletedFinalStateUnknown{Obj: run})
+}
 
 // StatusOf is what is written of a member with that tally, all of which may be recorded.
 func StatusOf(m Member, counted tally.Tally) fleetv1alpha1.AgentRunClusterStatusStatus {

@@ -18,11 +18,9 @@ package rollup
 
 import (
 	"context"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
@@ -99,13 +97,11 @@ func (r *Rollup) summary(ctx context.Context, fleet *fleetv1alpha1.AgentRunFleet
 	return status, nil
 }
 
-// setReady puts the condition beside those that are stored, with the time at which
-// its status last changed.
+// setReady sets the condition, with the time at which its status last changed.
 func (r *Rollup) setReady(fleet *fleetv1alpha1.AgentRunFleetStatus, status *fleetv1alpha1.AgentRunFleetStatusStatus, ready metav1.Condition) {
 	ready.ObservedGeneration = fleet.Generation
 	ready.LastTransitionTime = metav1.NewTime(r.clock.Now()).Rfc3339Copy()
-	status.Conditions = slices.Clone(fleet.Status.Conditions)
-	meta.SetStatusCondition(&status.Conditions, ready)
+	status.Conditions = onlyCondition(fleet.Status.Conditions, ready)
 	status.ObservedGeneration = fleet.Generation
 }
 

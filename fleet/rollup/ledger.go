@@ -30,9 +30,16 @@ import (
 	"github.com/konveyor/agentrun-fleet/fleet/tally"
 )
 
-// proveTimeout bounds one live list of a member's runs, and proveAgain is when a failed
-// one is repeated.
-const proveTimeout, proveAgain = time.Minute, 5 * time.Second
+const (
+	// proveTimeout bounds one live list of a member's runs, and maxProving how many are
+	// made at a time: each may hold a large page.
+	proveTimeout = time.Minute
+	maxProving   = 4
+	// firstProveAgain and lastProveAgain are when a list that failed is repeated.
+	firstProveAgain, lastProveAgain = 5 * time.Second, 5 * time.Minute
+	// proofAge is when a proof is made again that does not settle a failure.
+	proofAge = 30 * time.Second
+)
 
 // WantsMark says whether the failure of the run with that UID is counted in the hub's
 // totals, while the run is not known there to bear its mark.
@@ -64,8 +71,15 @@ func (r *Rollup) keepBook(ctx context.Context, m Member, s *state,
 	ledger fleetv1alpha1.FailureLedger, version string, o *tally.Observation,
 ) {
 	s.book.Read(ledger, version)
+	if s.book.Unsettled(*o.Tally) {
+		if r.clock.Since(s.provedAt) >= proofAge {
+			s.book.Doubt()
+		}
+		r.queue.AddAfter(clusterKey(m.Name), proofAge)
+	}
+	o.Provisional = m.Paused
 	s.book.Complete(o)
-	if version != "" && s.engagement != nil && observed(m) && r.options.Prove != nil && s.book.NeedsProof(*o.Tally) {
+	if version != "" && observed(m) && r.mayProve(s) && s.book.NeedsProof(*o.Tally) {
 		s.book.ProofStarted()
 		// Not waited for: a member may be slow to answer.
 		go r.prove(log.FromContext(ctx), m.Name, s, s.engagement)
@@ -77,19 +91,28 @@ func (r *Rollup) keepBook(ctx context.Context, m Member, s *state,
 	}
 }
 
+func (r *Rollup) mayProve(s *state) bool {
+	return r.options.Prove != nil && s.engagement != nil && !r.clock.Now().Before(s.proveFrom)
+}
+
 // prove makes the proof that the member's book waits for.
 func (r *Rollup) prove(logger logr.Logger, name multicluster.ClusterName, s *state, from *engagement) {
-	ctx, cancel := context.WithTimeout(from.ctx, proveTimeout)
-	defer cancel()
-	proof, err := r.options.Prove(ctx, from.cluster)
+	proof, err := r.proofOf(from)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil || s.engagement != from {
+	switch {
+	case s.engagement != from:
 		s.book.ProofEnded(nil)
-		r.queue.AddAfter(clusterKey(name), proveAgain)
-	} else {
+		r.queue.Add(clusterKey(name))
+	case err != nil:
+		s.book.ProofEnded(nil)
+		s.proveDelay = min(max(2*s.proveDelay, firstProveAgain), lastProveAgain)
+		s.proveFrom = r.clock.Now().Add(s.proveDelay)
+		r.queue.AddAfter(clusterKey(name), s.proveDelay)
+	default:
 		s.book.ProofEnded(&proof)
+		s.proveDelay, s.provedAt = 0, r.clock.Now()
 		r.queue.Add(clusterKey(name))
 	}
 	if err != nil && from.ctx.Err() == nil {
@@ -105,12 +128,28 @@ func (r *Rollup) wroteLedger(name multicluster.ClusterName, ledger fleetv1alpha1
 	s.book.Wrote(ledger)
 }
 
-// lose notes a failed run that is no more.
-func (s *state) lose(object *agentv1alpha1.AgentRun) {
+// proofOf lists the member's runs when it is its turn.
+func (r *Rollup) proofOf(from *engagement) (tally.Proof, error) {
+	ctx, cancel := context.WithTimeout(from.ctx, proveTimeout)
+	defer cancel()
+	select {
+	case r.proving <- struct{}{}:
+		defer func() { <-r.proving }()
+	case <-ctx.Done():
+		return tally.Proof{}, ctx.Err()
+	}
+	return r.options.Prove(ctx, from.cluster)
+}
+
+// lose notes a failed run that is no more, as the connection in use tells.
+func (s *state) lose(from *engagement, object *agentv1alpha1.AgentRun) {
 	run := tally.RunOf(object)
 	run.Version = object.ResourceVersion
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.engagement != from {
+		return
+	}
 	if s.tally != nil {
 		for _, before := range s.tally.Unmarked {
 			if before.UID == run.UID {

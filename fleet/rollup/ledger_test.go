@@ -104,10 +104,9 @@ func (w *world) settle(m rollup.Member, namespace string, totals map[string]int)
 		want = append(want, haveTotal(reason, n))
 		sum += n
 	}
-	poke := 0
 	w.Eventually(func() (*fleetv1alpha1.AgentRunClusterStatus, error) {
-		w.create(namespace, build.MakeAgentRun(fmt.Sprint("settle-", poke)))
-		poke++
+		w.create(namespace, build.MakeAgentRun(fmt.Sprint("settle-", w.pokes)))
+		w.pokes++
 		return w.cluster(m.Name)()
 	}).WithPolling(time.Second).Should(And(append(want, HaveField("Status.TotalFailures", int64(sum)))...))
 	w.Eventually(w.fleet("fleet")).Should(HaveField("Status.TotalFailures", int64(sum)))
@@ -229,6 +228,44 @@ func TestDeletedBeforeItIsRecorded(t *testing.T) {
 	f.before.Store(false)
 	w.settle(m, "fleeting-runs", map[string]int{"E": 4})
 	w.Expect(w.cluster(m.Name)()).To(HaveField("Status.RecentFailures", HaveLen(4)))
+}
+
+// A run that somebody else ended is put on record with the reason that the manager
+// settles on, or with what is known of it when the member is paused and nobody will.
+func TestReasonsAreSettledFirst(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	m := w.member("settled", "m")
+	w.members.set(m)
+	w.engage(m.Name, "settled-runs")
+	run := build.MakeAgentRun("r").Phase(agentv1alpha1.AgentRunFailed).Completed(time.Now())
+	ended := w.create("settled-runs", run)
+	w.Eventually(w.cluster(m.Name)).Should(And(HaveField("Status.Runs.Failed", int32(1)),
+		HaveField("Status.TotalExact", false), HaveField("Status.TotalFailures", int64(0))))
+	ended.Status = run.Failed("Evicted", "no room", time.Now()).Obj().Status
+	w.Expect(hub.Client.Status().Update(w.ctx, ended)).To(Succeed())
+	w.Eventually(w.cluster(m.Name)).Should(And(haveTotal("Evicted", 1), HaveField("Status.TotalExact", true)))
+
+	m.Paused = true
+	w.members.set(m)
+	w.create("settled-runs", build.MakeAgentRun("paused").Phase(agentv1alpha1.AgentRunFailed).Completed(time.Now()))
+	w.Eventually(w.cluster(m.Name)).Should(And(haveTotal("Unknown", 1), HaveField("Status.TotalExact", true)))
+}
+
+// A connection that has been replaced may tell of a run's end late, and of the run as it
+// was before it was counted.
+func TestAReplacedConnectionIsNotListenedTo(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	m := w.member("replaced", "m")
+	w.members.set(m)
+	gone := w.fail("replaced-runs", "r", "E")
+	w.engage(m.Name, "replaced-runs")
+	w.settle(m, "replaced-runs", map[string]int{"E": 1})
+	w.Expect(hub.Client.Delete(w.ctx, gone)).To(Succeed())
+	w.Eventually(w.cluster(m.Name)).Should(HaveField("Status.Runs.Failed", int32(0)))
+	rollup.TellLate(w.rollup, m.Name, gone)
+	w.settle(m, "replaced-runs", map[string]int{"E": 1})
 }
 
 // A member in which nothing may be marked is counted exactly as long as there is room,

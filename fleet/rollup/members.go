@@ -45,6 +45,8 @@ type Member struct {
 	KubernetesVersion, Endpoint string
 	// ClockOffset is how far the member's clock is ahead of the hub's.
 	ClockOffset time.Duration
+	// Paused says that the manager writes nothing in the member.
+	Paused bool
 }
 
 // Members tells which members there are. It is safe for concurrent use.

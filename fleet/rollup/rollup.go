@@ -87,6 +87,8 @@ type Rollup struct {
 	queue   workqueue.TypedRateLimitingInterface[key]
 	// id tells this manager's writes of ledgers from those of others.
 	id types.UID
+	// proving has an entry for each proof that is being made.
+	proving chan struct{}
 	// onWantsMark are called with each run that comes to want its mark.
 	onWantsMark []func(multicluster.ClusterName, types.NamespacedName)
 
@@ -130,6 +132,7 @@ func New(hub cluster.Cluster, members Members, o Options) *Rollup {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstRetry, lastRetry)
 	return &Rollup{
 		hub: hub, source: members, options: o, clock: o.Clock, id: uuid.NewUUID(),
+		proving: make(chan struct{}, maxProving),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "rollup", Clock: o.Clock}),
 		states: map[multicluster.ClusterName]*state{},

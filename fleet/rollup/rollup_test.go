@@ -281,9 +281,17 @@ func TestForeignHandsArePutRight(t *testing.T) {
 		stored, err := w.cluster(m.Name)()
 		g.Expect(err).NotTo(HaveOccurred())
 		stored.Status.Runs.Failed = 99
+		stored.Status.Conditions = foreignConditions() // no room is left for another
 		g.Expect(hub.Client.Status().Update(w.ctx, stored)).To(Succeed())
 	}).Should(Succeed())
-	w.Eventually(w.cluster(m.Name)).Should(haveRuns(counts))
+	w.Eventually(w.cluster(m.Name)).Should(And(haveRuns(counts), HaveField("Status.Conditions", ConsistOf(HaveField("Type", "Connected")))))
+	w.Eventually(func(g Gomega) {
+		stored, err := w.fleet("fleet")()
+		g.Expect(err).NotTo(HaveOccurred())
+		stored.Status.Conditions = foreignConditions()
+		g.Expect(hub.Client.Status().Update(w.ctx, stored)).To(Succeed())
+	}).Should(Succeed())
+	w.Eventually(w.fleet("fleet")).Should(And(haveRuns(counts), HaveField("Status.Conditions", ConsistOf(HaveField("Type", "Ready")))))
 
 	t.Log("a deleted object")
 	before, err := w.cluster(m.Name)()
@@ -302,6 +310,17 @@ func TestForeignHandsArePutRight(t *testing.T) {
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(hub.Client.Delete(w.ctx, fleet)).To(Succeed())
 	w.Eventually(w.fleet("fleet")).Should(And(haveRuns(counts), HaveField("UID", Not(Equal(fleet.UID)))))
+}
+
+// foreignConditions are as many as the API server takes.
+func foreignConditions() []metav1.Condition {
+	out := make([]metav1.Condition, 8)
+	for i := range out {
+		out[i] = metav1.Condition{
+			Type: fmt.Sprint("Foreign", i), Status: metav1.ConditionTrue, Reason: "ByHand", LastTransitionTime: metav1.Now().Rfc3339Copy(),
+		}
+	}
+	return out
 }
 
 // A rotated member is counted from the new connection; the old one's end changes

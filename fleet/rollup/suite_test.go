@@ -175,6 +175,8 @@ type world struct {
 	marking  bool
 	// newClient makes the hub's client; the usual one when nil.
 	newClient client.NewClientFunc
+	// pokes are the runs that were made for a write to be made.
+	pokes int
 	// ends are those of all connections.
 	ends []context.CancelFunc
 }

@@ -17,6 +17,8 @@ limitations under the License.
 package tally
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -37,8 +39,8 @@ type Book struct {
 	// gone are failed runs that were deleted and may have to be counted still, or to
 	// leave the ones in flight.
 	gone map[types.UID]*goneRun
-	// done are those, without their mark, of which nothing is left to do. Two connections
-	// tell of each one that goes while one takes the other's place.
+	// done are those of which nothing is left to do. Whoever tells of one again, from a
+	// cache that is behind, is not listened to.
 	done sets.Set[types.UID]
 	// missed are failures that there was no room for in gone, or of which it cannot be
 	// told any more whether they are on record. The hub had onHub of them when last read.
@@ -46,6 +48,8 @@ type Book struct {
 	// inFlight are those of the hub's object as last read, told those of them that
 	// ToMark has returned.
 	inFlight, told sets.Set[types.UID]
+	// scope is what inFlight may be of: the ledger's namespaces.
+	scope []string
 	// version is that of the hub's object as last read. What has been proved holds until
 	// one is read that another writer left: this manager writes only upon what it read.
 	version string
@@ -71,7 +75,7 @@ func (b *Book) InFlight(uid types.UID) bool { return b.inFlight.Has(uid) }
 // Read takes note of what the hub stores of the ledger, in which version of its object.
 // So it learns of this manager's own writes too, also when the answer was lost.
 func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
-	b.inFlight = sets.New(ledger.InFlight...)
+	b.inFlight, b.scope = sets.New(ledger.InFlight...), ledger.Namespaces
 	b.told = b.told.Intersection(b.inFlight)
 	if b.done == nil {
 		b.done = sets.New[types.UID]()
@@ -95,9 +99,7 @@ func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
 			continue
 		}
 		delete(b.gone, uid)
-		if !run.Marked {
-			b.done.Insert(uid)
-		}
+		b.done.Insert(uid)
 	}
 	if b.done.Len() > maxGone {
 		b.done = nil
@@ -138,6 +140,7 @@ func (b *Book) Lose(run Run) {
 		if b.gone == nil {
 			b.gone = map[types.UID]*goneRun{}
 		}
+		run.Message = Shorten(run.Message, maxMessage) // it may be held for long
 		b.gone[run.UID] = &goneRun{Run: run, open: b.proof != nil && b.proof.MayCount(run)}
 	case !run.Marked && !b.inFlight.Has(run.UID):
 		b.missed++
@@ -148,16 +151,28 @@ func (b *Book) Lose(run Run) {
 func (b *Book) Complete(o *Observation) {
 	o.Record, o.Writer, o.Missed = true, b.Writer, b.missed
 	for _, run := range b.gone {
-		if run.open && !run.counted && !run.Marked {
+		switch {
+		case run.counted, run.Marked, b.inFlight.Has(run.UID):
+		case run.open:
 			o.Gone = append(o.Gone, run.Run)
+		default:
+			o.Pending++
 		}
 	}
 	o.Departed = func(uid types.UID) bool {
-		return b.gone[uid] != nil || (b.proof != nil && b.proof.Departed(uid))
+		return b.gone[uid] != nil || (b.proof != nil && b.proof.Covers(b.scope) && b.proof.Departed(uid))
 	}
 	if b.proof != nil {
-		o.MayCount = b.proof.MayCount
+		o.MayCount, o.Scope = b.proof.MayCount, b.proof.Namespaces()
 	}
+}
+
+// Unsettled says whether there is a failure that the proof says nothing of: one in a
+// cache that is behind, or in a member whose resourceVersions have gone back.
+func (b *Book) Unsettled(t Tally) bool {
+	return b.proof != nil && slices.ContainsFunc(t.Unmarked, func(run Run) bool {
+		return run.failed() && !b.inFlight.Has(run.UID) && !b.proof.MayCount(run)
+	})
 }
 
 // ToMark returns the runs in flight that want their mark, each once.

@@ -93,6 +93,8 @@ type says struct {
 	MayCount, Departed, NeedsProof bool
 	Gone                           []types.UID
 	Missed                         int64
+	Pending                        int32
+	Unsettled                      bool
 }
 
 func TestBook(t *testing.T) {
@@ -190,7 +192,7 @@ func TestBook(t *testing.T) {
 		},
 		"a run that went when there was no proof needs one": {
 			steps: func(b *Book) { b.Read(inFlight(), "10"); b.Lose(e) },
-			want:  says{NeedsProof: true, Departed: true},
+			want:  says{NeedsProof: true, Departed: true, Pending: 1},
 		},
 		"it may be counted when a list showed it": {
 			steps: func(b *Book) {
@@ -258,7 +260,7 @@ func TestBook(t *testing.T) {
 		},
 		"but not when somebody else wrote": {
 			steps: func(b *Book) { proved(b, openAt("40")); b.Lose(e); b.Read(inFlight(), "11") },
-			want:  says{NeedsProof: true, Departed: true},
+			want:  says{NeedsProof: true, Departed: true, Pending: 1},
 		},
 		"a run that went is done with when it has been in flight": {
 			steps: func(b *Book) {
@@ -284,6 +286,34 @@ func TestBook(t *testing.T) {
 			steps: func(b *Book) { proved(b, openAt("40", "e")); b.Lose(marked(e)); b.Read(inFlight(), "10") },
 			want:  says{MayCount: true},
 		},
+		"and is not listened to when a cache that is behind tells of it as it was": {
+			steps: func(b *Book) {
+				proved(b, openAt("40", "e"))
+				b.Lose(marked(e))
+				b.Read(inFlight(), "10")
+				b.Lose(e)
+			},
+			want: says{MayCount: true},
+		},
+		"a failure that the proof says nothing of is not settled": {
+			steps: func(b *Book) { proved(b, openAt("60")) },
+			runs:  []Run{e},
+			want:  says{Departed: true, Unsettled: true},
+		},
+		"a run in flight of a namespace that was not listed may still be there": {
+			steps: func(b *Book) { b.Read(limited(nil, "e"), "10"); prove(b, listOf("a")) },
+		},
+		"nor is it gone when some that it may be of were not": {
+			steps: func(b *Book) { b.Read(limited([]string{"a", "b"}, "e"), "10"); prove(b, listOf("a")) },
+		},
+		"it is when all were": {
+			steps: func(b *Book) { b.Read(limited([]string{"a"}, "e"), "10"); prove(b, listOf("a", "b")) },
+			want:  says{Departed: true},
+		},
+		"and when the whole member was": {
+			steps: func(b *Book) { b.Read(limited([]string{"a"}, "e"), "10"); prove(b, openAt("60")) },
+			want:  says{Departed: true},
+		},
 		"a run that went and had not failed is of no interest": {
 			steps: func(b *Book) { b.Read(inFlight(), "10"); b.Lose(Run{UID: "e", Phase: "Running"}) },
 		},
@@ -302,14 +332,32 @@ func TestBook(t *testing.T) {
 // proved gives a book a proof for version 10.
 func proved(b *Book, proof *Proof) {
 	b.Read(inFlight(), "10")
+	prove(b, proof)
+}
+
+func prove(b *Book, proof *Proof) {
 	b.ProofStarted()
 	b.ProofEnded(proof)
+}
+
+// limited is a ledger of a member that was limited to namespaces.
+func limited(namespaces []string, uids ...types.UID) fleetv1alpha1.FailureLedger {
+	return fleetv1alpha1.FailureLedger{InFlight: uids, Namespaces: namespaces}
+}
+
+// listOf is a proof of some namespaces that showed nothing.
+func listOf(namespaces ...string) *Proof {
+	p := &Proof{Since: map[string]string{}}
+	for _, namespace := range namespaces {
+		p.Since[namespace] = "60"
+	}
+	return p
 }
 
 func said(b *Book, runs []Run) says {
 	var o Observation
 	b.Complete(&o)
-	s := says{NeedsProof: b.NeedsProof(Of(runs, b.inFlight)), Departed: o.Departed("e"), Missed: o.Missed}
+	s := says{Pending: o.Pending, Unsettled: b.Unsettled(Of(runs, b.inFlight)), NeedsProof: b.NeedsProof(Of(runs, b.inFlight)), Departed: o.Departed("e"), Missed: o.Missed}
 	s.MayCount = o.MayCount != nil && o.MayCount(version(failed("e", "E", 1), "40"))
 	for _, run := range o.Gone {
 		s.Gone = append(s.Gone, run.UID)

@@ -318,7 +318,7 @@ func naive(failures []Run, now time.Time, offset time.Duration) view {
 			v.LastRun[run.Reason] = run.Name
 		}
 		if len(v.Recent) < 20 {
-			v.Recent = append(v.Recent, fmt.Sprint(run.Name, run.Completed.UTC().Truncate(time.Second)))
+			v.Recent = append(v.Recent, fmt.Sprint(run.Name, at.UTC().Truncate(time.Second)))
 		} else {
 			v.Omitted++
 		}

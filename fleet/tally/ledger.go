@@ -29,6 +29,9 @@ import (
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 )
 
+// maxScope bounds ledger.namespaces, as its marker says. More count as all.
+const maxScope = 100
+
 // Observation is what is seen of one member at one moment.
 type Observation struct {
 	// Tally counts the runs that exist; nil when they have not been counted.
@@ -46,6 +49,14 @@ type Observation struct {
 	// Departed says whether a run that the tally does not show is certain to be gone.
 	// Nil when of none that is certain.
 	Departed func(types.UID) bool
+	// Pending is how many failed runs are gone of which there is no telling yet.
+	Pending int32
+	// Scope are the namespaces that the member is limited to; nil stands for all. It is
+	// of use with MayCount.
+	Scope []string
+	// Provisional says that failures are recorded though the reason is not settled yet:
+	// nobody will settle it soon.
+	Provisional bool
 	// Missed are failures that were seen and can be counted no more.
 	Missed int64
 	// Now is the hub's time; the member's clock is ahead of it by ClockOffset.
@@ -64,6 +75,7 @@ func Observe(status fleetv1alpha1.AgentRunClusterStatusStatus, o Observation) fl
 		r.release()
 		news = r.recordAll(known)
 		r.ledger.Writer = o.Writer
+		r.ledger.Namespaces = r.scope(status.Ledger)
 		status.TotalExact = r.ledger.Waiting == 0 && r.ledger.Missed == 0
 	}
 	r.countCurrent(&status)
@@ -72,13 +84,17 @@ func Observe(status fleetv1alpha1.AgentRunClusterStatusStatus, o Observation) fl
 }
 
 // WorthWriting says whether a status is to be stored in place of another. That another
-// manager wrote the ledger before is no reason alone, nor is that runs are no longer in
-// flight: this goes with the next write, unless room is getting short.
+// manager wrote the ledger before is no reason alone, nor what waits in its view, or two
+// managers would write in turn without end. Nor is that runs are no longer in flight:
+// this goes with the next write, unless room is getting short.
 func WorthWriting(stored, status fleetv1alpha1.AgentRunClusterStatusStatus) bool {
 	if 2*len(stored.Ledger.InFlight) < fleetv1alpha1.MaxInFlight && len(status.Ledger.InFlight) < len(stored.Ledger.InFlight) {
-		status.Ledger.InFlight = stored.Ledger.InFlight
+		status.Ledger.InFlight, status.Ledger.Namespaces = stored.Ledger.InFlight, stored.Ledger.Namespaces
 	}
-	status.Ledger.Writer = stored.Ledger.Writer
+	if status.Ledger.Writer != stored.Ledger.Writer {
+		status.Ledger.Writer = stored.Ledger.Writer
+		status.Ledger.Waiting, status.TotalExact = stored.Ledger.Waiting, stored.TotalExact
+	}
 	return !equality.Semantic.DeepEqual(stored, status)
 }
 
@@ -110,8 +126,20 @@ func openRecord(status fleetv1alpha1.AgentRunClusterStatusStatus, o Observation)
 			r.lines[line.Reason] = &line
 		}
 	}
+	r.makeRoom(status.Failures)
 	r.windows.keep(func(reason string) bool { return r.lines[reason] != nil })
 	return r
+}
+
+// makeRoom keeps room for Other where somebody else has written a line too many.
+func (r *record) makeRoom(lines []fleetv1alpha1.FailureCount) {
+	if len(r.lines) < fleetv1alpha1.MaxFailureReasons || r.lines[fleetv1alpha1.ReasonOther] != nil {
+		return
+	}
+	last := r.lines[lines[len(lines)-1].Reason]
+	delete(r.lines, last.Reason)
+	last.Reason = fleetv1alpha1.ReasonOther
+	r.lines[last.Reason] = last
 }
 
 // release takes out of flight what has its mark or is gone.
@@ -128,11 +156,30 @@ func (r *record) release() {
 	})
 }
 
+// scope is what the runs in flight may be of: the namespaces that the member was limited
+// to since there were none.
+func (r *record) scope(stored fleetv1alpha1.FailureLedger) []string {
+	switch {
+	case len(r.ledger.InFlight) == 0:
+		return nil
+	case r.MayCount == nil: // none has been added
+		return stored.Namespaces
+	case len(stored.InFlight) == 0:
+		return r.Scope
+	case len(stored.Namespaces) == 0 || len(r.Scope) == 0:
+		return nil
+	}
+	if all := sets.New(stored.Namespaces...).Insert(r.Scope...); all.Len() <= maxScope {
+		return sets.List(all)
+	}
+	return nil
+}
+
 // recordAll counts the failures that are not on record yet, oldest first, as long as
 // there is room in flight. Those that are known, in flight before this observation, are
 // on record though they have been released. It says whether it counted any.
 func (r *record) recordAll(known sets.Set[types.UID]) (news bool) {
-	r.ledger.Waiting = 0
+	r.ledger.Waiting = r.Pending
 	for _, run := range r.unrecorded(known) {
 		if len(r.ledger.InFlight) >= fleetv1alpha1.MaxInFlight {
 			r.ledger.Waiting++
@@ -161,9 +208,10 @@ func (r *record) unrecorded(known sets.Set[types.UID]) []Run {
 	for _, run := range r.Tally.Unmarked {
 		switch {
 		case known.Has(run.UID):
-		case r.MayCount == nil:
+		case !run.failed(): // any more
+		case r.MayCount == nil, !r.MayCount(run), run.Unsettled && !r.Provisional:
 			r.ledger.Waiting++
-		case r.MayCount(run):
+		default:
 			take(run)
 		}
 	}
@@ -171,17 +219,17 @@ func (r *record) unrecorded(known sets.Set[types.UID]) []Run {
 	return out
 }
 
-// add puts one failure on record. One that is said to be in the future, or to have no
-// time, happened now.
+// add puts one failure on record, by the hub's clock. One that is said to be in the
+// future, or to have no time, happened now.
 func (r *record) add(run Run) {
-	at := run.Completed
-	if now := r.Now.Add(r.ClockOffset); at.IsZero() || at.After(now) {
-		at = now
+	at := r.Now
+	if completed := run.Completed.Add(-r.ClockOffset); !run.Completed.IsZero() && completed.Before(at) {
+		at = completed
 	}
 	line := r.line(Bounded(run.Reason))
-	line.Total++
-	r.total++
-	r.windows.add(line.Reason, at.Add(-r.ClockOffset))
+	line.Total = plus(line.Total, 1)
+	r.total = plus(r.total, 1)
+	r.windows.add(line.Reason, at)
 	this := fleetv1alpha1.FailureCount{
 		LastFailureTime: timeOf(at),
 		LastRun: &fleetv1alpha1.RunReference{

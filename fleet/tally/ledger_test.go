@@ -18,6 +18,7 @@ package tally
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -136,9 +137,23 @@ func TestObserveCountsEachFailureOnce(t *testing.T) {
 			stored: one, o: Observation{MayCount: always, Departed: only("e")}, runs: []Run{renamed(failed("e2", "E", 3), "e")},
 			want: counts{Lines: map[string]string{"E": "1/2/2/2"}, Total: 2, InFlight: []types.UID{"e2"}, Exact: true},
 		},
-		"a failure that may be on record already is not counted": {
+		"a failure that may be on record already is not counted, and waits": {
 			o: Observation{MayCount: never}, runs: []Run{e},
-			want: counts{Lines: map[string]string{"E": "1/0/0/0"}, Exact: true},
+			want: counts{Lines: map[string]string{"E": "1/0/0/0"}, Waiting: 1},
+		},
+		"one that is gone and of which there is no telling yet waits too": {
+			o: Observation{MayCount: always, Pending: 1}, want: counts{Waiting: 1},
+		},
+		"one whose reason is not settled waits for that": {
+			o: Observation{MayCount: always}, runs: []Run{unsettled(e)},
+			want: counts{Lines: map[string]string{"E": "1/0/0/0"}, Waiting: 1},
+		},
+		"unless nobody will settle it soon": {
+			o: Observation{MayCount: always, Provisional: true}, runs: []Run{unsettled(e)}, want: oneExists,
+		},
+		"or its run is gone": {
+			o:    Observation{Gone: []Run{unsettled(e)}},
+			want: counts{Lines: map[string]string{"E": "0/1/1/1"}, Total: 1, InFlight: []types.UID{"e"}, Exact: true},
 		},
 		"failures of which there is no telling wait": {
 			stored: one, runs: []Run{e, f},
@@ -172,6 +187,103 @@ func TestObserveCountsEachFailureOnce(t *testing.T) {
 				t.Errorf("what was stored has been changed (-before +after):\n%s", diff)
 			}
 		})
+	}
+}
+
+func unsettled(run Run) Run {
+	run.Unsettled = true
+	return run
+}
+
+// The namespaces that the runs in flight may be of are known until there are none.
+func TestObserveKeepsTheScopeOfWhatIsInFlight(t *testing.T) {
+	stored := func(namespaces ...string) clusterStatus {
+		return clusterStatus{Ledger: fleetv1alpha1.FailureLedger{InFlight: []types.UID{"old"}, Namespaces: namespaces}}
+	}
+	var many []string
+	for i := range maxScope {
+		many = append(many, fmt.Sprintf("n%03d", i))
+	}
+	cases := map[string]struct {
+		stored clusterStatus
+		o      Observation
+		runs   []Run
+		want   []string
+	}{
+		"the first in flight are of those that are watched": {
+			o: Observation{MayCount: always, Scope: []string{"a"}}, runs: []Run{failed("e", "E", 1)}, want: []string{"a"},
+		},
+		"while there are some, those are added": {
+			stored: stored("a", "b"), o: Observation{MayCount: always, Scope: []string{"b", "c"}}, want: []string{"a", "b", "c"},
+		},
+		"all and some are all":       {stored: stored(), o: Observation{MayCount: always, Scope: []string{"a"}}},
+		"some and all are all":       {stored: stored("a"), o: Observation{MayCount: always}},
+		"too many to name are all":   {stored: stored(many...), o: Observation{MayCount: always, Scope: []string{"a"}}},
+		"none in flight are of none": {stored: stored("a"), o: Observation{MayCount: always, Scope: []string{"a"}, Departed: only("old")}},
+		"without a proof nothing is added": {
+			stored: stored("a"), o: Observation{Scope: []string{"b"}}, want: []string{"a"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := Observe(tc.stored, seen(tc.o, tc.stored, tc.runs...)).Ledger.Namespaces
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("namespaces (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whatever the CRD lets somebody write by hand, what is made of it can be stored.
+func TestObserveBearsEditedStatuses(t *testing.T) {
+	var lines clusterStatus
+	for i := range fleetv1alpha1.MaxFailureReasons {
+		lines.Failures = append(lines.Failures, fleetv1alpha1.FailureCount{Reason: fmt.Sprintf("R%02d", i), Total: 1})
+	}
+	got := Observe(lines, seen(Observation{MayCount: always}, lines, failed("e", "New", 1)))
+	if n := len(got.Failures); n != fleetv1alpha1.MaxFailureReasons {
+		t.Errorf("%d lines, want %d", n, fleetv1alpha1.MaxFailureReasons)
+	}
+	if diff := cmp.Diff("1/2/1/1", countsOf(got).Lines[fleetv1alpha1.ReasonOther]); diff != "" {
+		t.Errorf("Other (-want +got):\n%s", diff)
+	}
+
+	full := clusterStatus{
+		TotalFailures: math.MaxInt64,
+		Failures:      []fleetv1alpha1.FailureCount{{Reason: "E", Total: math.MaxInt64}},
+		Ledger: fleetv1alpha1.FailureLedger{
+			WindowTime: metaAt(600), Windows: []fleetv1alpha1.FailureWindow{{Reason: "E", FiveMinutes: full32(12), Hours: full32(24)}},
+		},
+	}
+	got = Observe(full, seen(Observation{MayCount: always}, full, failed("e", "E", 600)))
+	want := fmt.Sprintf("1/%d/%d/%d", int64(math.MaxInt64), 12*int64(math.MaxInt32), 24*int64(math.MaxInt32))
+	if diff := cmp.Diff(want, countsOf(got).Lines["E"]); diff != "" || got.TotalFailures != math.MaxInt64 {
+		t.Errorf("total %d, line (-want +got):\n%s", got.TotalFailures, diff)
+	}
+	sum := Summary([]Member{{Name: "a/a", Status: got}, {Name: "b/b", Status: got}}, at(600))
+	if sum.TotalFailures != math.MaxInt64 || sum.Failures[0].Total != math.MaxInt64 {
+		t.Errorf("the sum is %d, of the reason %d; want the largest number", sum.TotalFailures, sum.Failures[0].Total)
+	}
+}
+
+func full32(n int) []int32 {
+	row := make([]int32, n)
+	for i := range row {
+		row[i] = math.MaxInt32
+	}
+	return row
+}
+
+// Two managers whose views differ in what waits do not write in turn.
+func TestWorthWritingOfAnothersView(t *testing.T) {
+	stored := clusterStatus{TotalExact: true, Ledger: fleetv1alpha1.FailureLedger{Writer: "you"}}
+	waits := clusterStatus{Ledger: fleetv1alpha1.FailureLedger{Writer: "me", Waiting: 1}}
+	if WorthWriting(stored, waits) {
+		t.Error("what waits in one manager's view is written over another's")
+	}
+	waits.Ledger.Writer = "you"
+	if !WorthWriting(stored, waits) {
+		t.Error("what waits in a manager's own view is not written")
 	}
 }
 
@@ -237,10 +349,10 @@ func TestObserveTimes(t *testing.T) {
 		"a failure is in the bucket of its end":                    {completed: at(0), wantTime: at(0), wantBucket: 2},
 		"one in the future happened now":                           {completed: at(3600), wantTime: at(600)},
 		"one without a time happened now":                          {wantTime: at(600)},
-		"a member's clock that is ahead is seen through":           {completed: at(600), offset: ahead, wantTime: at(600), wantBucket: 2},
-		"one in the future of a clock that is ahead happened now":  {completed: at(1201), offset: ahead, wantTime: at(1200)},
-		"a member's clock that is behind is seen through":          {completed: at(-300), offset: -ahead, wantTime: at(-300), wantBucket: 1},
-		"one in the future of a clock that is behind happened now": {completed: at(1), offset: -ahead, wantTime: at(0)},
+		"a member's clock that is ahead is seen through":           {completed: at(600), offset: ahead, wantTime: at(0), wantBucket: 2},
+		"one in the future of a clock that is ahead happened now":  {completed: at(1201), offset: ahead, wantTime: at(600)},
+		"a member's clock that is behind is seen through":          {completed: at(-300), offset: -ahead, wantTime: at(300), wantBucket: 1},
+		"one in the future of a clock that is behind happened now": {completed: at(1), offset: -ahead, wantTime: at(600)},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -17,6 +17,9 @@ limitations under the License.
 package tally
 
 import (
+	"maps"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -32,6 +35,25 @@ type Proof struct {
 	Since map[string]string
 	// Open are the runs that were failed without a mark then.
 	Open sets.Set[types.UID]
+}
+
+// Namespaces are those that the list was made of, in order; nil stands for all.
+func (p Proof) Namespaces() []string {
+	if _, all := p.Since[""]; all {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(p.Since))
+}
+
+// Covers says whether the list was made of all of these namespaces; nil stands for all.
+func (p Proof) Covers(namespaces []string) bool {
+	if _, all := p.Since[""]; all {
+		return true
+	}
+	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces, func(namespace string) bool {
+		_, listed := p.Since[namespace]
+		return !listed
+	})
 }
 
 // MayCount says whether a failure without a mark that is not in flight is certain not
@@ -51,7 +73,8 @@ func (p Proof) isYounger(run Run) bool {
 }
 
 // Departed says whether a run in flight that a cache does not show is certain to be
-// gone, or to have its mark. One that the list showed may not have reached the cache.
+// gone, or to have its mark, if the list covers its namespace. One that the list showed
+// may not have reached the cache.
 func (p Proof) Departed(uid types.UID) bool {
 	return !p.Open.Has(uid)
 }

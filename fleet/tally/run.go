@@ -39,6 +39,9 @@ type Run struct {
 	// Created and Completed are zero where they are not known.
 	Created   time.Time
 	Completed time.Time
+	// Unsettled says that a failed run has no Succeeded condition yet, so that its reason
+	// may change: somebody else than the manager ended it.
+	Unsettled bool
 	// Marked says that the run bears the mark of being in the totals.
 	Marked bool
 	// Evidence says where a failed run failed. RunOf leaves it empty.
@@ -68,6 +71,8 @@ func RunOf(r *agentv1alpha1.AgentRun) Run {
 	run.Completed = r.FinishTime()
 	if run.failed() {
 		run.Reason, run.Message = failure(r)
+		end := r.Ending()
+		run.Unsettled = end == nil || end.Type != agentv1alpha1.ConditionSucceeded
 	}
 	return run
 }

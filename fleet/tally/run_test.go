@@ -77,14 +77,14 @@ func TestRunOf(t *testing.T) {
 					condition("Ready", metav1.ConditionFalse, "AgentNotFound", 2),
 				},
 			},
-			want: Run{Phase: agentv1alpha1.AgentRunFailed, Reason: "AgentNotFound", Message: "about AgentNotFound", Completed: at(2)},
+			want: Run{Phase: agentv1alpha1.AgentRunFailed, Reason: "AgentNotFound", Message: "about AgentNotFound", Completed: at(2), Unsettled: true},
 		},
 		"a failed run on which nobody left a reason is Unknown": {
 			status: agentv1alpha1.AgentRunStatus{
 				Phase:      agentv1alpha1.AgentRunFailed,
 				Conditions: []metav1.Condition{condition("Ready", metav1.ConditionTrue, "Odd", 2)},
 			},
-			want: Run{Phase: agentv1alpha1.AgentRunFailed, Reason: ReasonUnknown},
+			want: Run{Phase: agentv1alpha1.AgentRunFailed, Reason: ReasonUnknown, Unsettled: true},
 		},
 		"a succeeded run without completionTime ended when its condition turned": {
 			status: agentv1alpha1.AgentRunStatus{

@@ -102,7 +102,7 @@ func addFailures(out *fleetv1alpha1.AgentRunFleetStatusStatus, failures sums, m 
 	out.History = addRows(out.History, hours)
 	out.HistoryTime = later(out.HistoryTime, at)
 	out.LastFailureTime = later(out.LastFailureTime, m.Status.LastFailureTime)
-	out.TotalFailures += m.Status.TotalFailures
+	out.TotalFailures = plus(out.TotalFailures, m.Status.TotalFailures)
 	out.TotalExact = out.TotalExact && m.Status.TotalExact
 }
 

@@ -19,6 +19,7 @@ package tally
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -75,12 +76,20 @@ func (s sums) bounded() (kept []*sum, omitted int) {
 // merge adds the numbers of f, and takes its last run when it is the later one.
 func (s *sum) merge(f fleetv1alpha1.FailureCount) {
 	s.Current += f.Current
-	s.Total += f.Total
+	s.Total = plus(s.Total, f.Total)
 	s.LastHour += f.LastHour
 	s.LastDay += f.LastDay
 	if laterRun(f, s.FailureCount) {
 		s.LastFailureTime, s.LastRun = f.LastFailureTime, f.LastRun
 	}
+}
+
+// plus adds without overflow: an edited status must not make sums that are refused.
+func plus(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
 }
 
 // laterRun says whether a's last run shall stand rather than b's. Of two at the same

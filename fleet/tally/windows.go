@@ -18,6 +18,7 @@ package tally
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -147,7 +148,9 @@ func increased(row []int32, length, n int) []int32 {
 	}
 	out := make([]int32, length)
 	copy(out, row)
-	out[length-1-max(0, n)]++
+	if i := length - 1 - max(0, n); out[i] < math.MaxInt32 {
+		out[i]++
+	}
 	return out
 }
 

@@ -75,7 +75,7 @@ type RecentFailure struct {
 	// +optional
 	Node string `json:"node,omitempty"`
 
-	// time is when the run failed, by the member's clock.
+	// time is when the run failed, by the hub's clock.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 }
@@ -190,6 +190,13 @@ type FailureLedger struct {
 	// +listType=atomic
 	// +optional
 	InFlight []types.UID `json:"inFlight,omitempty"`
+
+	// namespaces are those that the member has been limited to since inFlight was last
+	// empty. Absent when it was not limited.
+	// +kubebuilder:validation:MaxItems=100
+	// +listType=set
+	// +optional
+	Namespaces []string `json:"namespaces,omitempty"`
 
 	// waiting is the number of failed runs that are not in the totals yet.
 	// +kubebuilder:validation:Minimum=0

@@ -337,6 +337,11 @@ func (in *FailureLedger) DeepCopyInto(out *FailureLedger) {
 		*out = make([]types.UID, len(*in))
 		copy(*out, *in)
 	}
+	if in.Namespaces != nil {
+		in, out := &in.Namespaces, &out.Namespaces
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.WindowTime != nil {
 		in, out := &in.WindowTime, &out.WindowTime
 		*out = (*in).DeepCopy()
