@@ -68,9 +68,10 @@ limitations under the License.
 //
 // A member's time comes from the Date headers of the answers to checks and probes. Of the latest
 // answers the one with the shortest round trip counts; a change of up to a second is no news. Between
-// two answers it goes on by the time that passes, so that the hub's clock can be set without moving it:
-// Member.ClockOffset is computed when it is asked for. Any offset up to 100 years is believed. A member
-// of which no answer tells the time is not engaged.
+// two answers it goes on by the time that passes, so that the hub's clock can be set without moving
+// it: Member.ClockOffset is computed when it is asked for. After a hub was suspended a member's time
+// is late until its next answer, and never early. Any offset up to 100 years is believed. A member of
+// which no answer tells the time is not engaged.
 //
 // # What callers must do
 //
