@@ -63,6 +63,9 @@ func (r *Rollup) syncCluster(ctx context.Context, name multicluster.ClusterName)
 		return false, nil
 	}
 	r.comeBack(m, status)
+	if r.holdsBack(name, stored) {
+		return false, nil
+	}
 	return r.writeCluster(ctx, m, stored, status)
 }
 

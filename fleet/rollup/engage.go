@@ -55,10 +55,10 @@ type state struct {
 	counted []types.UID
 
 	book tally.Book
-	// provedAt is when the book's proof was made. After a failure it is not tried again
-	// before proveFrom, proveDelay later.
-	provedAt, proveFrom time.Time
-	proveDelay          time.Duration
+	// provedAt is when the book's proof was made, provingSince when the last one was begun.
+	// After a failure it is not tried again before proveFrom, proveDelay later.
+	provedAt, provingSince, proveFrom time.Time
+	proveDelay                        time.Duration
 	// reasons are those that the metrics have a series for.
 	reasons []string
 }

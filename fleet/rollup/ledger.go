@@ -37,6 +37,9 @@ const (
 	maxProving   = 4
 	// firstProveAgain and lastProveAgain are when a list that failed is repeated.
 	firstProveAgain, lastProveAgain = 5 * time.Second, 5 * time.Minute
+	// holdBack is how long a proof that is being made holds back a write upon another
+	// manager's: that would make the other doubt its own, and so on in turn.
+	holdBack = 10 * time.Second
 	// proofAge is when a proof is made again that does not settle a failure.
 	proofAge = 30 * time.Second
 )
@@ -81,6 +84,7 @@ func (r *Rollup) keepBook(ctx context.Context, m Member, s *state,
 	s.book.Complete(o)
 	if version != "" && observed(m) && r.mayProve(s) && s.book.NeedsProof(*o.Tally) {
 		s.book.ProofStarted()
+		s.provingSince = r.clock.Now()
 		// Not waited for: a member may be slow to answer.
 		go r.prove(log.FromContext(ctx), m.Name, s, s.engagement)
 	}
@@ -118,6 +122,25 @@ func (r *Rollup) prove(logger logr.Logger, name multicluster.ClusterName, s *sta
 	if err != nil && from.ctx.Err() == nil {
 		logger.Error(err, "Cannot tell which failures are on record, trying again", "cluster", name)
 	}
+}
+
+// holdsBack says whether a write upon what is stored waits for a proof, whose end has the
+// member looked at again.
+func (r *Rollup) holdsBack(name multicluster.ClusterName, stored *fleetv1alpha1.AgentRunClusterStatus) bool {
+	if stored == nil || stored.Status.Ledger.Writer == r.id {
+		return false
+	}
+	s := r.state(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.book.Proving() {
+		return false
+	}
+	left := holdBack - r.clock.Since(s.provingSince)
+	if left > 0 {
+		r.queue.AddAfter(clusterKey(name), left)
+	}
+	return left > 0
 }
 
 // wroteLedger takes note of a write of the member's object.

@@ -213,6 +213,9 @@ func (b *Book) NeedsProof(t Tally) bool {
 // ProofStarted takes note that a proof is being made for the hub's object as last read.
 func (b *Book) ProofStarted() { b.proving, b.void = true, false }
 
+// Proving says whether a proof is being made.
+func (b *Book) Proving() bool { return b.proving }
+
 // ProofEnded takes note of the proof that was being made, nil when it failed. It is of no
 // use when there has been reason for doubt meanwhile.
 func (b *Book) ProofEnded(proof *Proof) {
