@@ -28,7 +28,7 @@ help: ## Show this list
 
 .PHONY: test
 test: kube-binaries agent-sandbox kustomize ## Run every test on real API servers (the first run builds them)
-	go test -timeout 20m ./...
+	go test -timeout 30m -parallel 4 ./...
 
 .PHONY: build
 build: ## Build the manager into bin/

@@ -449,7 +449,7 @@ func TestObserveBoundsRecentFailures(t *testing.T) {
 	}
 	got := recordedOf(runs...)
 	want := []fleetv1alpha1.RecentFailure{{
-		Namespace: "ns", Name: "a", Reason: "no word", Message: strings.Repeat("é ", 127) + "é…", Time: metaAt(100),
+		Namespace: "ns", Name: "a", Reason: "no word", Message: strings.Repeat("é ", 42) + "é…" + strings.Repeat(" é", 85), Time: metaAt(100),
 		Container: strings.Repeat("c", 63), Image: strings.Repeat("i", 256), Node: "n",
 	}}
 	for i := range 19 {

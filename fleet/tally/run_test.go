@@ -133,10 +133,10 @@ func TestBounded(t *testing.T) {
 
 func TestShorten(t *testing.T) {
 	cases := map[string]struct{ text, want string }{
-		"a text that fits stays":                   {"0123456789ab", "0123456789ab"},
-		"one that does not ends with an ellipsis":  {"0123456789abc", "0123456789a…"},
-		"between characters":                       {"ééééééééééééé", "ééééééééééé…"},
-		"line breaks become spaces before the cut": {"a\nb", "a b"},
+		"a text that fits stays":                    {"0123456789ab", "0123456789ab"},
+		"one that does not keeps beginning and end": {"what failed, and why", "wha… and why"},
+		"between characters":                        {"éèéèéèéèéèéèé", "éèé…èéèéèéèé"},
+		"line breaks become spaces before the cut":  {"a\nb", "a b"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

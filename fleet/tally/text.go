@@ -58,14 +58,17 @@ func Clip(s string, limit int) string {
 	return string([]rune(s)[:limit])
 }
 
-// Shorten is Clip for text that is read: where it cuts, an ellipsis is the last of the
-// limit's characters.
+// Shorten is Clip for text that is read. It cuts out of the middle, and an ellipsis says
+// so: kubelet's messages begin with what failed and end with why.
 func Shorten(s string, limit int) string {
 	s = oneLine(s)
 	if utf8.RuneCountInString(s) <= limit {
 		return s
 	}
-	return string([]rune(s)[:limit-1]) + "…"
+	runes := []rune(s)
+	head := (limit - 1) / 3
+	tail := limit - 1 - head
+	return string(runes[:head]) + "…" + string(runes[len(runes)-tail:])
 }
 
 func oneLine(s string) string {

@@ -114,9 +114,9 @@ func classify(err error) *failure {
 	case apierrors.IsUnauthorized(err):
 		return &failure{reason: ReasonUnauthorized, message: "The member does not accept the credentials (401): put a kubeconfig with valid ones into the Secret"}
 	case apierrors.IsForbidden(err):
-		return &failure{reason: ReasonForbidden, message: "The member forbids a request (403): give the kubeconfig's user the rights in config/member"}
+		return &failure{reason: ReasonForbidden, message: "The member forbids a request (403): apply config/rbac/member there, or register the member again"}
 	case meta.IsNoMatchError(err):
-		return &failure{reason: ReasonCRDNotInstalled, message: "The member lacks a resource that is needed: install the CRDs in config/member"}
+		return &failure{reason: ReasonCRDNotInstalled, message: "The member lacks a resource that is needed: apply config/crd/member there"}
 	case errors.As(err, &status) && status.Status().Code != 0:
 		return unreachable(fmt.Sprintf("The API server answers with HTTP status %d", status.Status().Code))
 	}

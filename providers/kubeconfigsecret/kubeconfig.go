@@ -312,7 +312,11 @@ func present(node yaml.Node) bool {
 }
 
 func (c *clusterEntry) applyTo(cfg *rest.Config, path string, servers Allowlist) error {
-	if problem := serverProblem(c.Server, servers); problem != "" {
+	switch problem := serverProblem(c.Server, servers); problem {
+	case "":
+	case notAllowed:
+		return fmt.Errorf("field %s.server: %s", path, problem)
+	default:
 		return fmt.Errorf("field %s.server: %s: write https://host:port", path, problem)
 	}
 	if err := c.applyProxy(cfg, path, servers); err != nil {

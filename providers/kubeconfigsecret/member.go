@@ -234,6 +234,7 @@ func (m *member) connect(want desire) (conn *Connection, f *failure) {
 	if err != nil {
 		return nil, invalidKubeconfig(m.secret, err)
 	}
+	m.aim(cfg.Host)
 	ctx, cancel := context.WithTimeout(want.ctx, p.opts.ConnectTimeout)
 	defer cancel()
 	conn, err = newConnection(m.name, want.credential, cfg, p.opts, p.steady, m.log)
@@ -253,6 +254,15 @@ func (m *member) connect(want desire) (conn *Connection, f *failure) {
 		return nil, f
 	}
 	return conn, nil
+}
+
+// aim shows where a member is that has never been connected.
+func (m *member) aim(host string) {
+	m.update(func() {
+		if m.inUse == nil {
+			m.snapshot.Endpoint = printable(host, maxEndpoint)
+		}
+	})
 }
 
 // swap puts a proven connection in the place of the one in use: controllers change over in
@@ -401,7 +411,11 @@ func (m *member) update(change func()) {
 
 func (m *member) refresh(now time.Time) {
 	old := m.snapshot.Connected
-	cond := m.observed.condition(m.snapshot.Paused)
+	observed := m.observed
+	if m.inUse != nil {
+		observed.namespaces = m.inUse.Namespaces
+	}
+	cond := observed.condition(m.snapshot.Paused)
 	cond.LastTransitionTime = m.observed.transition(old, cond, now)
 	m.snapshot.Connected = cond
 	contact := m.snapshot.LastContactTime

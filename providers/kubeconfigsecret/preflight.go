@@ -146,7 +146,7 @@ func (c checker) required(ctx context.Context) error {
 	}
 	return &failure{
 		reason:  ReasonCRDNotInstalled,
-		message: "The member does not serve " + strings.Join(missing, ", ") + ": install the CRDs in config/member; this is noticed by itself",
+		message: "The member does not serve " + strings.Join(missing, ", ") + ": apply config/crd/member there; this is noticed by itself",
 	}
 }
 
@@ -216,7 +216,7 @@ func (c checker) allowed(ctx context.Context, inUse resourceSet) error {
 	return &failure{
 		reason: ReasonForbidden,
 		message: "The user of the kubeconfig is not allowed to " + strings.Join(slices.Compact(missing), ", ") +
-			": grant it, as config/member does; this is noticed by itself",
+			": apply config/rbac/member there, or register the member again; this is noticed by itself",
 	}
 }
 

@@ -17,6 +17,7 @@ limitations under the License.
 package kubeconfigsecret
 
 import (
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,6 +73,8 @@ type observation struct {
 	// present kubeconfig or, with sameKubeconfig, by one that knows what the member serves now.
 	refusal        *failure
 	sameKubeconfig bool
+	// namespaces are those that the connection in use is limited to; nil means all.
+	namespaces []string
 	// since is when the probes of the connection in use began to fail; zero for other failures.
 	since time.Time
 }
@@ -98,6 +101,9 @@ func (o observation) condition(paused bool) metav1.Condition {
 		c.Message = "The former kubeconfig stays in use; what the Secret says now does not work: " + o.refusal.message
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonConnected, "The member is watched"
+		if o.namespaces != nil {
+			c.Message += ", limited by the annotation " + NamespacesAnnotation + " to: " + strings.Join(o.namespaces, ", ")
+		}
 	}
 	suffix := ""
 	if paused {

@@ -114,7 +114,11 @@ func TestCondition(t *testing.T) {
 		"rotation refused":      {observation{engaged: true, refusal: forbidden}, false, metav1.ConditionTrue, ReasonRotationRefused, "No right"},
 		"reconnect refused":     {observation{engaged: true, refusal: forbidden, sameKubeconfig: true}, false, metav1.ConditionTrue, ReasonReconnectRefused, "No right"},
 		"refused and then lost": {observation{engaged: true, refusal: forbidden, failure: lost}, false, metav1.ConditionUnknown, ReasonUnreachable, "No right"},
-		"paused":                {observation{engaged: true}, true, metav1.ConditionTrue, ReasonConnected, "The member is watched; writes are paused by the annotation fleet.konveyor.io/paused"},
+		"limited to namespaces": {
+			observation{engaged: true, namespaces: []string{"a", "b"}}, false, metav1.ConditionTrue, ReasonConnected,
+			"The member is watched, limited by the annotation fleet.konveyor.io/namespaces to: a, b",
+		},
+		"paused": {observation{engaged: true}, true, metav1.ConditionTrue, ReasonConnected, "The member is watched; writes are paused by the annotation fleet.konveyor.io/paused"},
 		"paused, with a message without end": {
 			observation{failure: unreachable(strings.Repeat("x", 5000))}, true, metav1.ConditionUnknown, ReasonUnreachable, "...; writes are paused",
 		},

@@ -130,6 +130,7 @@ func containAll(parts []string) OmegaMatcher {
 // TestMemberWithoutCRD: a member that does not know AgentRuns says so, and is taken in
 // once the CRD is installed there.
 func TestMemberWithoutCRD(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "other")
 	bare := harness.NewControlPlanes(t, harness.Options{Name: "bare"})[0]
 	user, err := bare.AddUser("fleet", "system:masters")

@@ -142,6 +142,7 @@ func (f *fleet) endedWith(c *candidate, why string) {
 // TestOneOfTwoManagersWorks: a standby asks the hub for its Lease alone and no member for
 // anything, and takes over when the leader is stopped or has crashed.
 func TestOneOfTwoManagersWorks(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "alpha")
 	m := f.members["alpha"]
 	f.namespace("work")
@@ -182,6 +183,7 @@ func TestOneOfTwoManagersWorks(t *testing.T) {
 // TestARestartedContainerTakesOverAtOnce: it does not wait for the three minutes of the
 // lease of the one before it in its pod. Another pod would.
 func TestARestartedContainerTakesOverAtOnce(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "alpha")
 	f.namespace("work")
 	f.join("alpha")
@@ -202,6 +204,7 @@ func TestARestartedContainerTakesOverAtOnce(t *testing.T) {
 // TestALeaderWithoutTheHub: it serves members until its renew deadline and then ends,
 // before another takes over. Between the two no member hears anything.
 func TestALeaderWithoutTheHub(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "alpha")
 	m := f.members["alpha"]
 	f.namespace("work")
@@ -235,6 +238,7 @@ func TestALeaderWithoutTheHub(t *testing.T) {
 // TestALeaderOutlivesAnOutage of the hub that is shorter than the renew deadline, and
 // fails runs meanwhile.
 func TestALeaderOutlivesAnOutage(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "alpha")
 	m := f.members["alpha"]
 	f.namespace("work")
@@ -267,6 +271,7 @@ func TestALeaderOutlivesAnOutage(t *testing.T) {
 // TestALeaseInOtherHands: a leader that was as if frozen until another took over ends as
 // soon as it looks, whatever its renew deadline is.
 func TestALeaseInOtherHands(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "alpha")
 	leader := f.candidate("leader", oftenLooking...)
 	f.WithT.Eventually(func() error {

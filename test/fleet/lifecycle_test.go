@@ -36,6 +36,7 @@ import (
 // TestMembersComeAndGo: members join, leave and rejoin under a running manager, one is
 // dead from the start, and after each step the hub's numbers are those of the members.
 func TestMembersComeAndGo(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "alpha", "beta", "dead")
 	// The dead member comes first, and takes connections without ever answering.
 	f.members["dead"].proxy.Pause()

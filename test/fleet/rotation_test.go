@@ -41,6 +41,7 @@ const staysEngaged = 60 * time.Second
 // TestRotation: a member's kubeconfig changes under the running manager while its runs
 // fail, is spoilt and mended.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "alpha")
 	m := f.members["alpha"]
 	first := m.user

@@ -34,6 +34,7 @@ const noticedWithin = 60 * time.Second
 
 // TestSandboxesInstalledLater: agent-sandbox comes to a member that is already connected.
 func TestSandboxesInstalledLater(t *testing.T) {
+	t.Parallel()
 	crd, err := harness.SandboxCRDPath(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -45,6 +45,7 @@ const (
 // TestTTL has the member's own programs make, run and collect what belongs to a run: the
 // agent-sandbox controller, KWOK for kubelet, and kube-controller-manager.
 func TestTTL(t *testing.T) {
+	t.Parallel()
 	f := newTTLFleet(t)
 	f.join("alpha")
 	f.start("--agentrun-ttl-after-finished=2s", "--agentrun-failed-ttl=0")

@@ -55,7 +55,7 @@ type RecentFailure struct {
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message says what failed, cut to 256 characters.
+	// message says what failed. It is cut to 256 characters, out of its middle.
 	// +kubebuilder:validation:MaxLength=256
 	// +optional
 	Message string `json:"message,omitempty"`
