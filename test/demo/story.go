@@ -253,6 +253,10 @@ func (d *demo) invite() {
 	if err != nil {
 		binary = "kubectl"
 	}
+	root, err := harness.RepoRoot()
+	if err != nil {
+		root = "."
+	}
 	d.screen.say("Everything keeps running until Ctrl-C. In another terminal:")
 	d.screen.printf(`
   export KUBECONFIG=%[1]s
@@ -262,10 +266,10 @@ func (d *demo) invite() {
   kubectl describe arcs -n %[3]s %[4]s
   kubectl --context %[5]s get ar -o wide     # contexts: hub, %[6]s
   kubectl --context %[7]s delete ar crash-loop
-  kubectl --context %[7]s create -f config/samples/agentrun.yaml
+  kubectl --context %[7]s create -f %[9]s/config/samples/agentrun.yaml
   tail -f %[8]s
 
-`, d.screen.kubeconfig, binary, clustersNamespace, edge, west, strings.Join(memberNames, ", "), east, d.fleet.managerLog())
+`, d.screen.kubeconfig, binary, clustersNamespace, edge, west, strings.Join(memberNames, ", "), east, d.fleet.managerLog(), root)
 }
 
 func lastLines(file string, count int) string {
