@@ -35,7 +35,6 @@ import (
 // TestAMemberReturns: what happened in a member that was away for hours is handled once, with
 // the times at which it happened, and the hub's numbers stand meanwhile.
 func TestAMemberReturns(t *testing.T) {
-	t.Parallel()
 	for name, restart := range map[string]bool{"under a manager that runs on": false, "under a manager that was started meanwhile": true} {
 		t.Run(name, func(t *testing.T) { memberReturns(t, restart) })
 	}
