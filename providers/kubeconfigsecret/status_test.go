@@ -66,7 +66,7 @@ func TestClassify(t *testing.T) {
 	}{
 		"an unknown user":             {apierrors.NewUnauthorized("Bearer s3cret"), ReasonUnauthorized, "401"},
 		"a missing right":             {apierrors.NewForbidden(runs, "s3cret", nil), ReasonForbidden, "403"},
-		"a missing kind":              {&meta.NoKindMatchError{}, ReasonCRDNotInstalled, "install the CRDs"},
+		"a missing kind":              {&meta.NoKindMatchError{}, ReasonCRDNotInstalled, "apply config/crd/member"},
 		"a server that is overloaded": {apierrors.NewTooManyRequests("s3cret", 1), ReasonUnreachable, "status 429"},
 		"a server that redirects":     {apierrors.NewGenericServerResponse(302, "get", runs, "", "s3cret", 0, true), ReasonUnreachable, "status 302"},
 		"another CA":                  {request(x509.UnknownAuthorityError{}), ReasonInvalidKubeconfig, "certificate-authority-data"},
