@@ -112,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 		// A run that was written comes back by its event, as it is then.
 		var end time.Duration
 		end, err = r.finish(ctx, cl, o, req, state)
-		after = sooner(after, end)
+		after = startup.Sooner(after, end)
 	}
 	return reconcile.Result{RequeueAfter: after}, err
 }
@@ -124,15 +124,7 @@ func (r *Reconciler) whilePaused(o observed, req mcreconcile.Request, state Memb
 	if changes(o.run, decision) || decision.StopSandbox || end.Delete || r.wantsMark(o.run, req) {
 		return pausedAgain
 	}
-	return sooner(decision.RequeueAfter, end.RequeueAfter)
-}
-
-// sooner is the first of two times to come back, of which 0 means never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b == 0 {
-		return max(a, b)
-	}
-	return min(a, b)
+	return startup.Sooner(decision.RequeueAfter, end.RequeueAfter)
 }
 
 // now is the member's time, in which the times of its objects are.

@@ -194,12 +194,12 @@ func inGrace(in Input, grace verdict) (verdict, bool) {
 		base, _ = pending(in)
 	}
 	base.backingOff = grace.backingOff
-	base.requeueAfter = sooner(base.requeueAfter, grace.requeueAfter)
+	base.requeueAfter = Sooner(base.requeueAfter, grace.requeueAfter)
 	return base, true
 }
 
-// sooner returns the smaller of two delays, where 0 means never.
-func sooner(a, b time.Duration) time.Duration {
+// Sooner returns the smaller of two delays, where 0 means never.
+func Sooner(a, b time.Duration) time.Duration {
 	if a == 0 || (b != 0 && b < a) {
 		return b
 	}
