@@ -57,7 +57,7 @@ func (r *Rollup) syncCluster(ctx context.Context, name multicluster.ClusterName)
 	if stored != nil {
 		recordedFailures.set(name, stored.Status.Failures)
 	}
-	status, news := r.statusOf(ctx, m, stored, r.keepBook)
+	status, news := r.statusOf(ctx, m, stored, true)
 	r.setMetrics(m, status)
 	if !news {
 		return false, nil
@@ -131,8 +131,8 @@ func (r *Rollup) stored(ctx context.Context, name multicluster.ClusterName) (*fl
 
 // statusOf is what is to be said of a member. It is no news, but what is stored, as
 // long as the member has not been tried, or not been counted, since the start. With
-// keep, failures that are not on record yet are counted.
-func (r *Rollup) statusOf(ctx context.Context, m Member, stored *fleetv1alpha1.AgentRunClusterStatus, keep bookkeeper) (
+// record, failures that are not on record yet are counted; else the ledger stays as stored.
+func (r *Rollup) statusOf(ctx context.Context, m Member, stored *fleetv1alpha1.AgentRunClusterStatus, record bool) (
 	status fleetv1alpha1.AgentRunClusterStatusStatus, news bool,
 ) {
 	var version string
@@ -147,7 +147,9 @@ func (r *Rollup) statusOf(ctx context.Context, m Member, stored *fleetv1alpha1.A
 	switch {
 	case ok:
 		o.Tally = &counted
-		keep(ctx, m, s, status.Ledger, version, &o)
+		if record {
+			r.keepBook(ctx, m, s, status.Ledger, version, &o)
+		}
 	case observed(m):
 		return status, false
 	case m.Connected.Reason == fleetv1alpha1.ReasonConnecting && len(status.Conditions) > 0:

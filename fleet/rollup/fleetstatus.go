@@ -114,7 +114,7 @@ func (r *Rollup) selected(ctx context.Context, selector labels.Selector) ([]tall
 	var out []tally.Member
 	for name, m := range r.roster() {
 		if selector.Matches(labels.Set(m.Labels)) {
-			status, _ := r.statusOf(ctx, m, stored[name], countOnly)
+			status, _ := r.statusOf(ctx, m, stored[name], false)
 			out = append(out, tally.Member{Name: name.String(), Status: status})
 		}
 	}

@@ -59,17 +59,8 @@ func (r *Rollup) OnWantsMark(f func(cluster multicluster.ClusterName, run types.
 	r.onWantsMark = append(r.onWantsMark, f)
 }
 
-// bookkeeper adds to an observation what is needed to count failures that are not on
-// record. It is called with the state's mu held.
-type bookkeeper func(ctx context.Context, m Member, s *state,
-	ledger fleetv1alpha1.FailureLedger, version string, o *tally.Observation)
-
-// countOnly leaves the ledger as it is stored.
-func countOnly(context.Context, Member, *state, fleetv1alpha1.FailureLedger, string, *tally.Observation) {
-}
-
 // keepBook brings the book up to the ledger that is stored as version, and has it say
-// what may be counted.
+// what may be counted. The caller holds the state's mu.
 func (r *Rollup) keepBook(ctx context.Context, m Member, s *state,
 	ledger fleetv1alpha1.FailureLedger, version string, o *tally.Observation,
 ) {

@@ -19,6 +19,7 @@ package tally
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
@@ -70,17 +71,17 @@ func RunOf(r *agentv1alpha1.AgentRun) Run {
 	}
 	run.Completed = r.FinishTime()
 	if run.failed() {
-		run.Reason, run.Message = failure(r)
 		end := r.Ending()
+		run.Reason, run.Message = failure(end)
 		run.Unsettled = end == nil || end.Type != agentv1alpha1.ConditionSucceeded
 	}
 	return run
 }
 
-// failure is why a failed run failed: the words of Succeeded or what another controller
-// left, or ReasonUnknown.
-func failure(r *agentv1alpha1.AgentRun) (reason, message string) {
-	if end := r.Ending(); end != nil {
+// failure is why a failed run failed: the words of the condition that tells its end, or
+// ReasonUnknown.
+func failure(end *metav1.Condition) (reason, message string) {
+	if end != nil {
 		return end.Reason, end.Message
 	}
 	return ReasonUnknown, ""
