@@ -27,7 +27,7 @@ help: ## Show this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: kube-binaries agent-sandbox kustomize ## Run every test on real API servers (the first run builds them)
+test: programs ## Run every test on real API servers (the first run builds them)
 	go test -timeout 30m -parallel 4 ./...
 
 .PHONY: build
@@ -43,7 +43,7 @@ image: ## Build the manager's image: IMG=registry.example/agentrun-fleet:dev, CO
 	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) -t $(IMG) .
 
 .PHONY: demo
-demo: kube-binaries kwok agent-sandbox ## Show it at work: a hub, three members, 36 runs. ONESHOT=1 checks every number and ends
+demo: programs ## Show it at work: a hub, three members, 36 runs. ONESHOT=1 checks every number and ends
 	@echo ">> building fleet-manager and the demo (minutes the first time, seconds later)"
 	@go build ./cmd/fleet-manager ./test/demo
 	@go build -o $(BIN)/demo ./test/demo
@@ -65,6 +65,10 @@ ifeq ($(KUBEBUILDER_ASSETS),$(BIN)/k8s)
 else
 	@echo ">> using the Kubernetes programs in KUBEBUILDER_ASSETS=$(KUBEBUILDER_ASSETS)"
 endif
+
+# One list for whatever starts programs, so that none forgets one on a fresh machine.
+.PHONY: programs
+programs: kube-binaries agent-sandbox kwok kustomize ## Build every program that tests and demo start
 
 .PHONY: kwok agent-sandbox controller-gen kustomize golangci-lint
 kwok:
@@ -105,7 +109,7 @@ lint: golangci-lint ## Run golangci-lint
 	$(BIN)/golangci-lint run ./...
 
 .PHONY: race
-race: kube-binaries agent-sandbox ## Run what is concurrent with the race detector, but for the longest (needs a C compiler)
+race: programs ## Run what is concurrent with the race detector, but for the longest (needs a C compiler)
 	go test -race -short -timeout 30m ./api/... ./cmd/fleet-manager/... ./fleet/... ./providers/... ./test/chaos/... ./test/ledger/...
 
 .PHONY: cover
@@ -116,5 +120,5 @@ cover: ## Hold the pure packages to 95% statement coverage
 	done
 
 .PHONY: bench
-bench: kube-binaries agent-sandbox ## Measure latency and memory against a floor in the same run
+bench: programs ## Measure latency and memory against a floor in the same run
 	go test -run '^$$' -bench . -benchtime 1x -timeout 20m -v ./test/bench
