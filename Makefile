@@ -114,7 +114,7 @@ race: programs ## Run what is concurrent with the race detector, but for the lon
 
 .PHONY: cover
 cover: ## Hold the pure packages to 95% statement coverage
-	@for p in startup tally ttl; do \
+	@for p in startup tally text ttl; do \
 		go test -coverprofile=$(BIN)/$$p.cover ./fleet/$$p >/dev/null; \
 		go tool cover -func=$(BIN)/$$p.cover | awk -v p=$$p '/^total:/ {sub("%", "", $$3); print "fleet/" p ": " $$3 "% of statements"; exit ($$3 + 0 < 95)}'; \
 	done

@@ -27,6 +27,7 @@ import (
 
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/tally"
+	"github.com/konveyor/agentrun-fleet/fleet/text"
 )
 
 // ownerSuffix ends the name of a member's Secret, whose beginning is the cluster's.
@@ -167,8 +168,8 @@ func (r *Rollup) statusOf(ctx context.Context, m Member, stored *fleetv1alpha1.A
 func (r *Rollup) setConnection(status *fleetv1alpha1.AgentRunClusterStatusStatus, m Member) {
 	status.Conditions = onlyCondition(status.Conditions, r.connected(m))
 	status.LastContactTime = contact(status.LastContactTime, m)
-	status.KubernetesVersion = tally.Clip(m.KubernetesVersion, maxVersion)
-	status.Endpoint = tally.Clip(m.Endpoint, maxEndpoint)
+	status.KubernetesVersion = text.Clip(m.KubernetesVersion, maxVersion)
+	status.Endpoint = text.Clip(m.Endpoint, maxEndpoint)
 }
 
 // onlyCondition is the condition alone, with the time of its last transition. Whatever
@@ -188,7 +189,7 @@ func (r *Rollup) connected(m Member) metav1.Condition {
 		Type:               fleetv1alpha1.ConditionConnected,
 		Status:             metav1.ConditionUnknown,
 		Reason:             tally.Bounded(m.Connected.Reason),
-		Message:            tally.Shorten(m.Connected.Message, maxMessage),
+		Message:            text.Shorten(m.Connected.Message, maxMessage),
 		LastTransitionTime: m.Connected.LastTransitionTime.Rfc3339Copy(),
 	}
 	if s := m.Connected.Status; s == metav1.ConditionTrue || s == metav1.ConditionFalse {

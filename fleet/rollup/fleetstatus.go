@@ -30,6 +30,7 @@ import (
 
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/tally"
+	"github.com/konveyor/agentrun-fleet/fleet/text"
 )
 
 // syncFleet brings one summary up to date.
@@ -81,7 +82,7 @@ func (r *Rollup) summary(ctx context.Context, fleet *fleetv1alpha1.AgentRunFleet
 		status := fleetv1alpha1.AgentRunFleetStatusStatus{}
 		r.setReady(fleet, &status, metav1.Condition{
 			Type: fleetv1alpha1.ConditionReady, Status: metav1.ConditionFalse,
-			Reason: fleetv1alpha1.ReasonInvalidSelector, Message: tally.Shorten(err.Error(), maxMessage),
+			Reason: fleetv1alpha1.ReasonInvalidSelector, Message: text.Shorten(err.Error(), maxMessage),
 		})
 		return status, nil
 	}

@@ -18,14 +18,13 @@ package startup
 
 import (
 	"fmt"
-	"strings"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/text"
 )
 
 // maxText bounds what is taken over of kubelet's, the scheduler's and other
@@ -171,21 +170,8 @@ func textOf(message string) string {
 	return ": " + message
 }
 
-// clean makes foreign text fit for a status: one line, no control or formatting
-// characters (such as those that turn the direction of text), bounded.
-func clean(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Cf, r) {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(text, "\uFFFD"))
-	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
-	if runes := []rune(text); len(runes) > maxText {
-		return string(runes[:maxText-1]) + "…"
-	}
-	return text
-}
+// clean makes foreign text fit for a status.
+func clean(s string) string { return text.Shorten(s, maxText) }
 
 func orDefault(s, fallback string) string {
 	if s == "" {

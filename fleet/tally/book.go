@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/text"
 )
 
 // maxGone bounds the failures of deleted runs that a Book holds until the hub has
@@ -140,7 +141,7 @@ func (b *Book) Lose(run Run) {
 		if b.gone == nil {
 			b.gone = map[types.UID]*goneRun{}
 		}
-		run.Message = Shorten(run.Message, maxMessage) // it may be held for long
+		run.Message = text.Shorten(run.Message, maxMessage) // it may be held for long
 		b.gone[run.UID] = &goneRun{Run: run, open: b.proof != nil && b.proof.MayCount(run)}
 	case !run.Marked && !b.inFlight.Has(run.UID):
 		b.missed++

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/text"
 )
 
 // maxScope bounds ledger.namespaces, as its marker says. More count as all.
@@ -233,8 +234,8 @@ func (r *record) add(run Run) {
 	this := fleetv1alpha1.FailureCount{
 		LastFailureTime: timeOf(at),
 		LastRun: &fleetv1alpha1.RunReference{
-			Namespace: Clip(run.Namespace, maxNamespace),
-			Name:      Clip(run.Name, maxName),
+			Namespace: text.Clip(run.Namespace, maxNamespace),
+			Name:      text.Clip(run.Name, maxName),
 		},
 	}
 	if laterRun(this, *line) {

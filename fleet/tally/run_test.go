@@ -20,7 +20,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -126,46 +125,6 @@ func TestBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := Bounded(tc.reason); got != tc.want {
 				t.Errorf("Bounded(%q) = %q, want %q", tc.reason, got, tc.want)
-			}
-		})
-	}
-}
-
-func TestShorten(t *testing.T) {
-	cases := map[string]struct{ text, want string }{
-		"a text that fits stays":                    {"0123456789ab", "0123456789ab"},
-		"one that does not keeps beginning and end": {"what failed, and why", "wha… and why"},
-		"between characters":                        {"éèéèéèéèéèéèé", "éèé…èéèéèéèé"},
-		"line breaks become spaces before the cut":  {"a\nb", "a b"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Shorten(tc.text, 12)); diff != "" {
-				t.Errorf("Shorten(%q) (-want +got):\n%s", tc.text, diff)
-			}
-		})
-	}
-}
-
-func TestClip(t *testing.T) {
-	cases := map[string]struct{ text, want string }{
-		"a short text stays":                              {"pull failed", "pull failed"},
-		"a long text is cut":                              {"0123456789abcdef", "0123456789ab"},
-		"a text is cut between characters, not in one":    {"ééééééééééééé", "éééééééééééé"},
-		"line breaks and tabs become spaces":              {"a\nb\tc\u2028d", "a b c d"},
-		"terminal control is removed":                     {"\x1b[31mred\x07\x7f", "[31mred"},
-		"marks that reverse the text's order are removed": {"a\u202eb\u200bc", "abc"},
-		"bytes that are not UTF-8 are removed":            {"a\xffb\xc3", "ab"},
-		"blanks around are removed":                       {" \n a \n", "a"},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			got := Clip(tc.text, 12)
-			if got != tc.want {
-				t.Errorf("Clip(%q) = %q, want %q", tc.text, got, tc.want)
-			}
-			if !utf8.ValidString(got) {
-				t.Errorf("Clip(%q) = %q is not UTF-8", tc.text, got)
 			}
 		})
 	}

@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/text"
 )
 
 // maxNamed is the number of members that a condition's message names.
@@ -118,7 +119,7 @@ func summaryOf(m Member) fleetv1alpha1.ClusterSummary {
 		TotalFailures: m.Status.TotalFailures,
 	}
 	if c := meta.FindStatusCondition(m.Status.Conditions, fleetv1alpha1.ConditionConnected); c != nil {
-		out.Reason = Clip(c.Reason, maxReason)
+		out.Reason = text.Clip(c.Reason, maxReason)
 		if c.Status == metav1.ConditionTrue || c.Status == metav1.ConditionFalse {
 			out.Connected = c.Status
 		}

@@ -27,6 +27,7 @@ import (
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/text"
 )
 
 // Tally is what is counted of one member's runs.
@@ -107,13 +108,13 @@ func count(runs *fleetv1alpha1.RunCounts, phase agentv1alpha1.AgentRunPhase) {
 
 func recentFailureOf(run Run, at time.Time) fleetv1alpha1.RecentFailure {
 	return fleetv1alpha1.RecentFailure{
-		Namespace: Clip(run.Namespace, maxNamespace),
-		Name:      Clip(run.Name, maxName),
-		Reason:    Clip(run.Reason, maxReason),
-		Message:   Shorten(run.Message, maxMessage),
-		Container: Clip(run.Evidence.Container, maxContainer),
-		Image:     Clip(run.Evidence.Image, maxImage),
-		Node:      Clip(run.Evidence.Node, maxNode),
+		Namespace: text.Clip(run.Namespace, maxNamespace),
+		Name:      text.Clip(run.Name, maxName),
+		Reason:    text.Clip(run.Reason, maxReason),
+		Message:   text.Shorten(run.Message, maxMessage),
+		Container: text.Clip(run.Evidence.Container, maxContainer),
+		Image:     text.Clip(run.Evidence.Image, maxImage),
+		Node:      text.Clip(run.Evidence.Node, maxNode),
 		Time:      timeOf(at),
 	}
 }

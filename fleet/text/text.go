@@ -14,42 +14,21 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package tally
+// Package text makes foreign text fit for a status, an Event or a terminal. It is pure.
+//
+// What kubelet, a scheduler, another controller or a registry wrote is not ours: it may be
+// long, of many lines, not UTF-8, or drive the terminal it is printed on.
+package text
 
 import (
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 )
-
-// Limits of texts, in characters, as the markers in api/fleet/v1alpha1 state them.
-const (
-	maxNamespace = 63
-	maxName      = 253
-	maxReason    = 253
-	maxMessage   = 256
-	maxContainer = 63
-	maxImage     = 256
-	maxNode      = 253
-)
-
-var camelCase = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
-
-// Bounded returns the reason when it is a CamelCase word of at most 63 characters,
-// and ReasonOther when it is not. It keeps foreign text out of keys and metrics.
-func Bounded(reason string) string {
-	if camelCase.MatchString(reason) {
-		return reason
-	}
-	return fleetv1alpha1.ReasonOther
-}
 
 // Clip returns s as one line of at most limit characters that is safe to print on a
-// terminal: line breaks and tabs become spaces; other control and formatting
-// characters, and bytes that are not UTF-8, are removed.
+// terminal: line breaks, tabs and runs of blanks become one space; other control and
+// formatting characters, and bytes that are not UTF-8, are removed.
 func Clip(s string, limit int) string {
 	s = oneLine(s)
 	if utf8.RuneCountInString(s) <= limit {
@@ -72,7 +51,7 @@ func Shorten(s string, limit int) string {
 }
 
 func oneLine(s string) string {
-	return strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(s, "")))
+	return strings.Join(strings.Fields(strings.Map(printable, strings.ToValidUTF8(s, ""))), " ")
 }
 
 // printable maps a character to the one to print, or to -1 for none.
