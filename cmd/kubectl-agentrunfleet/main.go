@@ -115,6 +115,7 @@ func execute(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	o.limitGiven = fs.Changed(memberNamespacesFlag)
+	o.serverGiven = fs.Changed("server")
 	if err := cmd.validate(o); err != nil {
 		return err
 	}

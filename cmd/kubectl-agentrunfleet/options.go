@@ -59,12 +59,14 @@ type options struct {
 	// limit of the existing registration stays.
 	memberNamespaces []string
 	limitGiven       bool
-	// server is empty for that of the member's context.
-	server     string
-	expiration time.Duration
-	renew      bool
-	dryRun     bool
-	output     string
+	// server is empty for that of the member's context. Without serverGiven the one of the
+	// existing registration stays.
+	server      string
+	serverGiven bool
+	expiration  time.Duration
+	renew       bool
+	dryRun      bool
+	output      string
 }
 
 func (o *options) addHubFlags(fs *pflag.FlagSet) {
@@ -82,7 +84,8 @@ func (o *options) addRegisterFlags(fs *pflag.FlagSet) {
 	o.addMemberFlags(fs)
 	fs.StringSliceVar(&o.memberNamespaces, memberNamespacesFlag, nil,
 		"Namespaces of the member in which the hub gets rights, instead of all. Left out, what NAME was registered with stays; \"\" lifts the limit.")
-	fs.StringVar(&o.server, "server", "", "URL at which the hub reaches the member's API server. Default: that of the member's context.")
+	fs.StringVar(&o.server, "server", "",
+		"URL at which the hub reaches the member's API server, instead of that of the member's context. Left out, what NAME was registered with stays; \"\" stands for the context's.")
 	fs.DurationVar(&o.expiration, "expiration", defaultExpiration, "How long a new token is to be valid. The API server may grant less; what it granted is printed.")
 	fs.BoolVar(&o.renew, "renew", false, "Renew the token of a registered member and nothing else. The former one stays valid until it expires.")
 }
@@ -144,7 +147,7 @@ func (o *options) validateRegister() error {
 	if o.expiration < minExpiration || o.expiration > maxExpiration {
 		errs = append(errs, fmt.Errorf("--expiration: %s: must be %s to %s", o.expiration, minExpiration, maxExpiration))
 	}
-	if o.renew && (o.limitGiven || o.server != "") {
+	if o.renew && (o.limitGiven || o.serverGiven) {
 		errs = append(errs, errors.New("--renew: changes the token alone: leave out --server and --member-namespaces, or leave out --renew"))
 	}
 	return errors.Join(errs...)

@@ -128,6 +128,12 @@ member c1: has nothing of clusters/capi
 	s.Expect(endpoint.Server).To(Equal("https://c1.example.com:6443"))
 	s.Expect(endpoint.CertificateAuthorityData).To(Equal(c1Plane.Config.CAData))
 
+	// Forgetting --server does not undo it; an empty one does.
+	s.Expect(s.plugin("register", "one", "--member-context=c1", "-n", clusters)).NotTo(ContainSubstring("updated"))
+	s.plugin("register", "one", "--member-context=c1", "-n", clusters, "--server=")
+	endpoint, _ = stored(s.secret("one").Data["value"])
+	s.Expect(strings.TrimSuffix(endpoint.Server, "/")).To(Equal(strings.TrimSuffix(c1Plane.Config.Host, "/")))
+
 	s.deletionIsWaitedFor(account.Namespace)
 }
 

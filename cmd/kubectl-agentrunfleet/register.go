@@ -47,6 +47,8 @@ const (
 	// uidAnnotation is the UID of the member's Namespace kube-system: a mistaken
 	// --member-context is noticed by it.
 	uidAnnotation = "fleet.konveyor.io/member-uid"
+	// serverAnnotation is what --server was given as.
+	serverAnnotation = "fleet.konveyor.io/server"
 )
 
 // session is a command at work on one registration.
@@ -61,6 +63,15 @@ type session struct {
 
 // open finds hub and member, and what they have of the registration.
 func open(ctx context.Context, o *options, c contexts, out io.Writer) (*session, error) {
+	s, err := openHub(ctx, o, c, out)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.openMember(ctx)
+}
+
+// openHub asks the member nothing yet.
+func openHub(ctx context.Context, o *options, c contexts, out io.Writer) (*session, error) {
 	s := &session{contexts: c}
 	if err := s.connect(o, out); err != nil {
 		return nil, err
@@ -70,13 +81,14 @@ func open(ctx context.Context, o *options, c contexts, out io.Writer) (*session,
 		return nil, err
 	}
 	s.registration = newRegistration(hubUID, o.namespace, o.name)
-	if err := s.find(ctx); err != nil {
-		return nil, err
-	}
+	return s, s.find(ctx)
+}
+
+func (s *session) openMember(ctx context.Context) (err error) {
 	if s.memberUID, err = s.member.uid(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	return s, s.sameMember()
+	return s.sameMember()
 }
 
 func (s *session) connect(o *options, out io.Writer) error {
@@ -130,18 +142,34 @@ func register(ctx context.Context, o *options, out io.Writer) error {
 	if o.renew {
 		return renew(ctx, o, c, out)
 	}
-	endpoint, err := c.endpoint(o.memberContext, o.server)
+	s, err := openHub(ctx, o, c, out)
 	if err != nil {
 		return err
 	}
-	s, err := openOwn(ctx, o, c, out)
+	if err := s.own(); err != nil {
+		return err
+	}
+	server := s.server(o)
+	endpoint, err := c.endpoint(o.memberContext, server)
 	if err != nil {
+		return err
+	}
+	if err := s.openMember(ctx); err != nil {
 		return err
 	}
 	namespaces := s.limit(o)
 	if err := s.ready(ctx, namespaces); err != nil {
 		return err
 	}
+	return s.put(ctx, o.expiration, endpoint, namespaces, map[string]string{
+		kubeconfigsecret.NamespacesAnnotation: strings.Join(slices.Sorted(slices.Values(namespaces)), ","),
+		serverAnnotation:                      server,
+		uidAnnotation:                         string(s.memberUID),
+	})
+}
+
+// put makes what is wanted in the member, then the Secret.
+func (s *session) put(ctx context.Context, expiration time.Duration, endpoint *clientcmdapi.Cluster, namespaces []string, annotations map[string]string) error {
 	objects, err := s.inMember(namespaces)
 	if err != nil {
 		return err
@@ -149,27 +177,23 @@ func register(ctx context.Context, o *options, out io.Writer) error {
 	if err := s.member.ensure(ctx, s.registration, objects...); err != nil {
 		return err
 	}
-	token, err := s.token(ctx, o.expiration)
+	token, err := s.token(ctx, expiration)
 	if err != nil {
 		return err
 	}
-	if err := s.ensureSecret(ctx, endpoint, token, namespaces); err != nil {
+	if err := s.ensureSecret(ctx, endpoint, token, annotations); err != nil {
 		return err
 	}
 	// Last, so that a manager that is told of a narrower limit keeps within it before it must.
 	return s.prune(ctx, s.member, objects)
 }
 
-// openOwn is open, and refuses a Secret that something else has made.
-func openOwn(ctx context.Context, o *options, c contexts, out io.Writer) (*session, error) {
-	s, err := open(ctx, o, c, out)
-	if err != nil {
-		return nil, err
-	}
+// own refuses a Secret that something else has made.
+func (s *session) own() error {
 	if s.secret != nil && !s.made(s.secret) {
-		return nil, fmt.Errorf("%s: %w", s.hub.title, notMade(s.secret))
+		return fmt.Errorf("%s: %w", s.hub.title, notMade(s.secret))
 	}
-	return s, nil
+	return nil
 }
 
 // limit is the namespaces that the registration is to have rights in; none means all. A
@@ -179,6 +203,15 @@ func (s *session) limit(o *options) []string {
 		return o.memberNamespaces
 	}
 	return splitNamespaces(s.secret.Annotations[kubeconfigsecret.NamespacesAnnotation])
+}
+
+// server is the URL for the hub to use; empty means that of the member's context. One that
+// was given once is not undone by forgetting the flag.
+func (s *session) server(o *options) string {
+	if o.serverGiven || s.secret == nil {
+		return o.server
+	}
+	return s.secret.Annotations[serverAnnotation]
 }
 
 // ready checks what register does not make, before it makes anything.
@@ -274,7 +307,7 @@ func (s *session) issue(ctx context.Context, expiration time.Duration) (token, e
 	return issued, nil
 }
 
-func (s *session) ensureSecret(ctx context.Context, endpoint *clientcmdapi.Cluster, t token, namespaces []string) error {
+func (s *session) ensureSecret(ctx context.Context, endpoint *clientcmdapi.Cluster, t token, annotations map[string]string) error {
 	content, err := kubeconfigOf(endpoint, t.value)
 	if err != nil {
 		return err
@@ -284,8 +317,9 @@ func (s *session) ensureSecret(ctx context.Context, endpoint *clientcmdapi.Clust
 	return s.hub.ensure(ctx, s.registration, wanted{secret, func() {
 		secret.Type = kubeconfigsecret.SecretType
 		label(secret, kubeconfigsecret.ClusterNameLabel, s.name)
-		annotate(secret, kubeconfigsecret.NamespacesAnnotation, strings.Join(slices.Sorted(slices.Values(namespaces)), ","))
-		annotate(secret, uidAnnotation, string(s.memberUID))
+		for key, value := range annotations {
+			annotate(secret, key, value)
+		}
 		setToken(secret, content, t.expires)
 	}})
 }
@@ -297,8 +331,11 @@ func setToken(secret *corev1.Secret, kubeconfig []byte, expires string) {
 
 // renew puts a new token into the Secret and leaves everything else as it is.
 func renew(ctx context.Context, o *options, c contexts, out io.Writer) error {
-	s, err := openOwn(ctx, o, c, out)
+	s, err := open(ctx, o, c, out)
 	if err != nil {
+		return err
+	}
+	if err := s.own(); err != nil {
 		return err
 	}
 	if s.secret == nil {

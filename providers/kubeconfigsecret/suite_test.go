@@ -182,10 +182,12 @@ func (f *fleet) start(leaks goleak.Option, namespaces []string, controllers func
 		f.Eventually(f.ended).Should(gomega.Receive(gomega.BeNil()))
 		// Proxies are closed after this, and the administrators' clients keep their connections; that those
 		// to members are closed is for TestDialerEndsAllTraffic.
-		f.Expect(goleak.Find(leaks,
-			goleak.IgnoreAnyFunction("github.com/konveyor/agentrun-fleet/test/harness.(*Proxy).acceptFrom"),
-			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
-		)).To(gomega.Succeed())
+		f.Eventually(func() error {
+			return goleak.Find(leaks,
+				goleak.IgnoreAnyFunction("github.com/konveyor/agentrun-fleet/test/harness.(*Proxy).acceptFrom"),
+				goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
+			)
+		}).Should(gomega.Succeed())
 	})
 }
 
