@@ -94,11 +94,13 @@ func TestAHungMemberHoldsUpNobody(t *testing.T) {
 }
 
 // burst is how many runs of a busy member fail at once, probes how many of another one are
-// measured before and meanwhile, and fair how much longer the latter may take.
+// measured before and meanwhile, and fair how much longer the latter may take. Below noise,
+// what else runs on the machine says more than the manager; without a fair queue it is minutes.
 const (
 	burst  = 5000
 	probes = 100
 	fair   = 2
+	noise  = 50 * time.Millisecond
 )
 
 // TestABusyMemberHoldsUpNobody: 5,000 runs of a member fail at once. The rate that it is
@@ -131,7 +133,7 @@ func TestABusyMemberHoldsUpNobody(t *testing.T) {
 	ratio := float64(percentile(meanwhile, 50)) / float64(percentile(before, 50))
 	t.Logf("Runs of the other member failed within %s (p99 %s) when quiet and %s (p99 %s) while %d of one were to fail, with %d still queued: ratio %.2f",
 		percentile(before, 50), percentile(before, 99), percentile(meanwhile, 50), percentile(meanwhile, 99), burst, queued, ratio)
-	f.WithT.Expect(ratio).To(BeNumerically("<", fair))
+	f.WithT.Expect(percentile(meanwhile, 50)).To(BeNumerically("<", max(fair*percentile(before, 50), noise)))
 	f.WithT.Expect(slices.Max(meanwhile)).To(BeNumerically("<", undisturbed))
 }
 
