@@ -24,6 +24,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -37,9 +38,9 @@ import (
 // over. It says when to come back. Another's write that came between, or a run made anew
 // under the name, is left to the event that announces it.
 func (r *Reconciler) finish(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, state MemberState) (time.Duration, error) {
-	if r.wantsMark(o.run, req) {
+	if ledger := r.wantedMark(o.run, req); ledger != "" {
 		// The marked run comes back by its event, and is deleted then.
-		return r.asked(ctx, req, verbPatch, func() error { return mark(ctx, cl, o.run) })
+		return r.asked(ctx, req, verbPatch, func() error { return mark(ctx, cl, o.run, ledger) })
 	}
 	decision := ttl.Decide(o.run, r.ttl, r.now(state))
 	if !decision.Delete {
@@ -48,22 +49,29 @@ func (r *Reconciler) finish(ctx context.Context, cl cluster.Cluster, o observed,
 	return r.asked(ctx, req, verbDelete, func() error { return deleteRun(ctx, cl, o, req, decision) })
 }
 
-// wantsMark says whether the run's failure is recorded and the run does not say so. The
-// ledger holds its UID until it is marked or gone, and has room for so many only. So a run
-// on its way out is marked too, which a finalizer may hold for long, and one that somebody
-// has moved to another phase since.
-func (r *Reconciler) wantsMark(run *agentv1alpha1.AgentRun, req mcreconcile.Request) bool {
-	return r.ledger != nil && !run.Recorded() && r.ledger.WantsMark(req.ClusterName, run.UID)
+// wantedMark is the ledger that has recorded the run's failure while the run does not say
+// so, or empty. The ledger holds its UID until it is marked or gone, and has room for so
+// many only. So a run on its way out is marked too, which a finalizer may hold for long, and
+// one that somebody has moved to another phase since.
+func (r *Reconciler) wantedMark(run *agentv1alpha1.AgentRun, req mcreconcile.Request) types.UID {
+	if r.ledger == nil {
+		return ""
+	}
+	ledger := r.ledger.WantedMark(req.ClusterName, run.UID)
+	if run.RecordedBy(ledger) {
+		return ""
+	}
+	return ledger
 }
 
 // mark writes the mark of a recorded run.
-func mark(ctx context.Context, cl cluster.Cluster, run *agentv1alpha1.AgentRun) error {
+func mark(ctx context.Context, cl cluster.Cluster, run *agentv1alpha1.AgentRun, ledger types.UID) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		// The run as it was counted: one made anew under this name has another UID and
 		// another resourceVersion, and would pass for recorded.
 		"uid":             run.UID,
 		"resourceVersion": run.ResourceVersion,
-		"annotations":     map[string]string{agentv1alpha1.RecordedAnnotation: string(run.UID)},
+		"annotations":     map[string]string{agentv1alpha1.RecordedAnnotation: run.Mark(ledger)},
 	}})
 	if err != nil {
 		return err

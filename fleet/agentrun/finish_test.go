@@ -43,11 +43,21 @@ import (
 // noon is the hub's time in these tests.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
+// ledgerID is that of the ledger in these tests.
+const ledgerID types.UID = "ledger"
+
 // books is a Ledger that holds what a test puts down.
 type books map[types.UID]bool
 
-func (b books) WantsMark(_ multicluster.ClusterName, uid types.UID) bool { return b[uid] }
+// WantedMark is the ledger's own for what it holds.
+func (b books) WantedMark(_ multicluster.ClusterName, uid types.UID) types.UID {
+	if b[uid] {
+		return ledgerID
+	}
+	return ""
+}
 
+// OnWantsMark does nothing: a test says itself when a run is looked at.
 func (books) OnWantsMark(func(multicluster.ClusterName, types.NamespacedName)) {}
 
 // bookkeeper is a member's reconciler at noon, with its ledger.
@@ -262,7 +272,7 @@ func TestFinish(t *testing.T) {
 			k.Expect(stored).NotTo(BeNil())
 			want := map[string]string(nil)
 			if tc.wantMarked {
-				want = map[string]string{agentv1alpha1.RecordedAnnotation: string(run.UID)}
+				want = markedBy(run, ledgerID)
 			}
 			k.Expect(stored.Annotations).To(Equal(want))
 		})
@@ -284,14 +294,39 @@ func TestMarkIsOneWrite(t *testing.T) {
 	}
 	marked := k.stored("run")
 	k.Expect(marked.Recorded()).To(BeTrue())
-	before.Annotations[agentv1alpha1.RecordedAnnotation] = string(run.UID)
+	before.Annotations[agentv1alpha1.RecordedAnnotation] = run.Mark(ledgerID)
 	before.ResourceVersion, before.ManagedFields = marked.ResourceVersion, marked.ManagedFields
 	k.Expect(marked).To(Equal(before))
 	k.Expect(k.member.plane.Requests(harness.OnObject(build.DefaultNamespace, "run"), harness.ReceivedAfter(since), harness.WithVerb("patch"))).To(HaveLen(1))
 
 	// What the cache holds of it is the mark, and not the rest.
 	held := k.read(k.member.GetCache(), "run")
-	k.Expect(held.Annotations).To(Equal(map[string]string{agentv1alpha1.RecordedAnnotation: string(run.UID)}))
+	k.Expect(held.Annotations).To(Equal(markedBy(run, ledgerID)))
+}
+
+// TestMarkBesideAnothers: a run that the ledger of another hub has counted too bears the
+// marks of both, and is proved to be open to this one until then.
+func TestMarkBesideAnothers(t *testing.T) {
+	k := keepBooks(t, engage(t))
+	run := failedAt("run", noon).Obj()
+	run = k.store(run, true)
+	patched := run.DeepCopy()
+	patched.Annotations = markedBy(run, "another")
+	k.Expect(k.member.plane.Client.Patch(t.Context(), patched, client.MergeFrom(run))).To(Succeed())
+	proves := func(ledger types.UID) []types.UID {
+		proof, err := Prove(t.Context(), k.member, ledger)
+		k.Expect(err).NotTo(HaveOccurred())
+		return proof.Open.UnsortedList()
+	}
+	k.Expect(proves("another")).To(BeEmpty())
+	k.Expect(proves(ledgerID)).To(ConsistOf(run.UID))
+	k.toRest("run")
+	k.Expect(k.stored("run").Annotations).To(Equal(markedBy(run, "another", ledgerID)))
+	k.Expect(proves(ledgerID)).To(BeEmpty())
+}
+
+func markedBy(run *agentv1alpha1.AgentRun, ledgers ...types.UID) map[string]string {
+	return map[string]string{agentv1alpha1.RecordedAnnotation: run.Mark(ledgers...)}
 }
 
 // TestMarkOnTheWayOut: a run that a finalizer holds is marked, and nothing else happens to it.
@@ -327,7 +362,7 @@ func TestFinishLosesTheRace(t *testing.T) {
 	deleted := func(k *bookkeeper, run *agentv1alpha1.AgentRun) {
 		k.Expect(k.member.plane.Client.Delete(k.t.Context(), run)).To(Succeed())
 	}
-	marked := func(run *agentv1alpha1.AgentRun) { run.Annotations[agentv1alpha1.RecordedAnnotation] = string(run.UID) }
+	marked := func(run *agentv1alpha1.AgentRun) { run.Annotations = markedBy(run, ledgerID) }
 	unmarked := func(*agentv1alpha1.AgentRun) {}
 	unwritten := HaveField("Annotations", BeEmpty())
 	cases := map[string]struct {

@@ -25,9 +25,9 @@ import (
 // Ledger is the hub's record of failures, as far as the reconciler needs it. Its methods
 // are called from several goroutines at a time.
 type Ledger interface {
-	// WantsMark says whether the failure of the run with that UID is counted in the hub's
-	// totals, while the run is not known there to bear its mark.
-	WantsMark(cluster multicluster.ClusterName, uid types.UID) bool
+	// WantedMark returns the ID of the member's ledger when that counts the failure of the
+	// run with that UID and does not know yet that the run bears its mark; else nothing.
+	WantedMark(cluster multicluster.ClusterName, uid types.UID) (ledger types.UID)
 	// OnWantsMark has f called with each run that comes to want its mark. f must not block,
 	// nor call the Ledger.
 	OnWantsMark(f func(cluster multicluster.ClusterName, run types.NamespacedName))

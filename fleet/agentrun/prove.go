@@ -35,12 +35,13 @@ import (
 const livePage = 100
 
 // Prove lists a member's runs as they are now, past its cache, for what that proves of
-// its failures. It is the one read of the kind: see docs/adr/0008.
-func Prove(ctx context.Context, cl cluster.Cluster) (tally.Proof, error) {
+// its failures to the ledger with that ID. It is the one read of the kind: see
+// docs/adr/0008.
+func Prove(ctx context.Context, cl cluster.Cluster, ledger types.UID) (tally.Proof, error) {
 	proof := tally.Proof{Since: map[string]string{}, Open: sets.New[types.UID]()}
 	for _, namespace := range cacheOf(cl).namespaces {
 		err := eachPage(ctx, cl.GetAPIReader(), namespace, func(page *agentv1alpha1.AgentRunList) {
-			addTo(&proof, namespace, page)
+			addTo(&proof, namespace, page, ledger)
 		})
 		if err != nil {
 			return tally.Proof{}, fmt.Errorf("listing AgentRuns: %w", err)
@@ -49,10 +50,10 @@ func Prove(ctx context.Context, cl cluster.Cluster) (tally.Proof, error) {
 	return proof, nil
 }
 
-func addTo(proof *tally.Proof, namespace string, page *agentv1alpha1.AgentRunList) {
+func addTo(proof *tally.Proof, namespace string, page *agentv1alpha1.AgentRunList, ledger types.UID) {
 	proof.Since[namespace] = page.ResourceVersion
 	for i := range page.Items {
-		if run := &page.Items[i]; run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.Recorded() {
+		if run := &page.Items[i]; run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.RecordedBy(ledger) {
 			proof.Open.Insert(run.UID)
 		}
 	}

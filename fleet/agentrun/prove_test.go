@@ -139,7 +139,7 @@ func TestProveInAnswersThatAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			from, narrow := narrowed(t, member, tc.limit)
-			proof, err := Prove(t.Context(), from)
+			proof, err := Prove(t.Context(), from, ledgerID)
 			g.Expect(narrow.pages).To(Equal(tc.wantPages))
 			if tc.wantErr != nil {
 				g.Expect(err).To(MatchError(tc.wantErr))
@@ -209,7 +209,7 @@ func TestProofSpansPages(t *testing.T) {
 		}
 		return next.RoundTrip(req)
 	})
-	proof, err := Prove(t.Context(), from)
+	proof, err := Prove(t.Context(), from, ledgerID)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(narrow.pages).To(Equal([]string{"100", "100"}))
 	g.Expect(proof.Open).To(HaveLen(livePage + 1))

@@ -121,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req mcreconcile.Request) (re
 func (r *Reconciler) whilePaused(o observed, req mcreconcile.Request, state MemberState) time.Duration {
 	now := r.now(state)
 	decision, end := r.decide(o, now), ttl.Decide(o.run, r.ttl, now)
-	if changes(o.run, decision) || decision.StopSandbox || end.Delete || r.wantsMark(o.run, req) {
+	if changes(o.run, decision) || decision.StopSandbox || end.Delete || r.wantedMark(o.run, req) != "" {
 		return pausedAgain
 	}
 	return startup.Sooner(decision.RequeueAfter, end.RequeueAfter)

@@ -157,7 +157,7 @@ type announcer struct {
 	tell func(multicluster.ClusterName, types.NamespacedName)
 }
 
-func (*announcer) WantsMark(multicluster.ClusterName, types.UID) bool { return true }
+func (*announcer) WantedMark(multicluster.ClusterName, types.UID) types.UID { return ledgerID }
 
 func (a *announcer) OnWantsMark(f func(multicluster.ClusterName, types.NamespacedName)) { a.tell = f }
 

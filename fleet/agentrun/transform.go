@@ -58,10 +58,10 @@ func stripRun(o any) (any, error) {
 // recordedOnly is nil but for a run that is marked as recorded: an empty map costs memory,
 // and a mark copied from another run says nothing.
 func recordedOnly(run *agentv1alpha1.AgentRun) map[string]string {
-	if !run.Recorded() {
-		return nil
+	if mark := run.Mark(); mark != "" {
+		return map[string]string{agentv1alpha1.RecordedAnnotation: mark}
 	}
-	return map[string]string{agentv1alpha1.RecordedAnnotation: string(run.UID)}
+	return nil
 }
 
 func stripPod(o any) (any, error) {

@@ -44,7 +44,7 @@ func TestStrippedRunIsSmall(t *testing.T) {
 	hostile.GenerateName = large
 	hostile.ResourceVersion, hostile.Generation = "123456789012", 7
 	hostile.DeletionTimestamp, hostile.DeletionGracePeriodSeconds = new(metav1.NewTime(time.Unix(2, 0))), new(int64(30))
-	hostile.Labels, hostile.Annotations = map[string]string{}, map[string]string{agentv1alpha1.RecordedAnnotation: string(hostile.UID)}
+	hostile.Labels, hostile.Annotations = map[string]string{}, markedBy(hostile, ledgerID)
 	for i := range 1000 {
 		hostile.Labels[fmt.Sprintf("l-%060d", i)] = strings.Repeat("v", 63)
 		hostile.Annotations[fmt.Sprintf("a-%060d", i)] = strings.Repeat("v", 63)
@@ -61,7 +61,7 @@ func TestStrippedRunIsSmall(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: hostile.Namespace, Name: hostile.Name, UID: hostile.UID, ResourceVersion: hostile.ResourceVersion,
 			Generation: 7, CreationTimestamp: hostile.CreationTimestamp, DeletionTimestamp: hostile.DeletionTimestamp,
-			Annotations: map[string]string{agentv1alpha1.RecordedAnnotation: string(hostile.UID)},
+			Annotations: markedBy(hostile, ledgerID),
 		},
 		Spec: agentv1alpha1.AgentRunSpec{StartupDeadlineSeconds: new(int32(1)), TTLSecondsAfterFinished: new(int32(2))},
 	}

@@ -17,11 +17,13 @@ limitations under the License.
 package rollup
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
@@ -89,6 +91,7 @@ func (r *Rollup) writeCluster(ctx context.Context, m Member, stored *fleetv1alph
 		if err := r.client().Create(ctx, stored); err != nil {
 			return false, err
 		}
+		status.Ledger.ID = ledgerID(stored)
 	} else if !tally.WorthWriting(stored.Status, status) {
 		return false, nil
 	}
@@ -130,6 +133,12 @@ func (r *Rollup) stored(ctx context.Context, name multicluster.ClusterName) (*fl
 	return o, nil
 }
 
+// ledgerID is what the ledger that is kept in an object is known by. One that is begun again,
+// since the object was deleted, has another, so that what exists is counted from the start.
+func ledgerID(stored *fleetv1alpha1.AgentRunClusterStatus) types.UID {
+	return cmp.Or(stored.Status.Ledger.ID, stored.UID)
+}
+
 // statusOf is what is to be said of a member. It is no news, but what is stored, as
 // long as the member has not been tried, or not been counted, since the start. With
 // record, failures that are not on record yet are counted; else the ledger stays as stored.
@@ -139,12 +148,13 @@ func (r *Rollup) statusOf(ctx context.Context, m Member, stored *fleetv1alpha1.A
 	var version string
 	if stored != nil && ownedBy(stored, m) {
 		status, version = stored.Status, stored.ResourceVersion
+		status.Ledger.ID = ledgerID(stored)
 	}
 	s := r.state(m.Name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := tally.Observation{Now: r.clock.Now(), ClockOffset: m.ClockOffset}
-	counted, ok := r.count(ctx, m.Name, s, status.Ledger.InFlight)
+	counted, ok := r.count(ctx, m.Name, s, status.Ledger)
 	switch {
 	case ok:
 		o.Tally = &counted

@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/tally"
 )
 
@@ -48,6 +49,8 @@ type state struct {
 	mu sync.Mutex
 	// engagement is the member's connection in use, if there is one that has synced.
 	engagement *engagement
+	// ledger is the ID of the member's ledger, empty before the first look at it.
+	ledger types.UID
 	// tally is the last count, nil before the first; tallyOf is the connection that it is
 	// of, and counted are the runs in flight then.
 	tally   *tally.Tally
@@ -157,7 +160,7 @@ func (r *Rollup) runHandler(name multicluster.ClusterName, from *engagement) too
 			case !aRun || !bRun:
 			case a.UID != b.UID: // deleted and made anew while nobody watched
 				r.runGone(name, from, before)
-			case tally.RunOf(a) != tally.RunOf(b):
+			case tally.RunOf(a, "") != tally.RunOf(b, ""), a.Mark() != b.Mark():
 				r.runsChanged(name)
 			}
 		},
@@ -176,18 +179,20 @@ func (r *Rollup) runGone(name multicluster.ClusterName, from *engagement, o any)
 	r.runsChanged(name)
 }
 
-// count returns the member's tally, counted anew when a run, or what is in flight, has
-// changed. It is false before the member's first sync. A lost member keeps its last
-// count. The caller holds the state's mu.
-func (r *Rollup) count(ctx context.Context, name multicluster.ClusterName, s *state, inFlight []types.UID) (tally.Tally, bool) {
-	if s.engagement != nil && (s.changed.Swap(false) || !slices.Equal(s.counted, inFlight)) {
-		counted, uids, err := r.countRuns(ctx, s.engagement.cluster, sets.New(inFlight...))
+// count returns the member's tally, counted anew when a run, or the ledger or what is in
+// flight there, has changed. It is false before the member's first sync. A lost member
+// keeps its last count. The caller holds the state's mu.
+func (r *Rollup) count(ctx context.Context, name multicluster.ClusterName, s *state, ledger fleetv1alpha1.FailureLedger) (tally.Tally, bool) {
+	another := s.ledger != ledger.ID
+	s.ledger = ledger.ID
+	if s.engagement != nil && (s.changed.Swap(false) || another || !slices.Equal(s.counted, ledger.InFlight)) {
+		counted, uids, err := r.countRuns(ctx, s.engagement.cluster, ledger.ID, sets.New(ledger.InFlight...))
 		if err != nil {
 			s.changed.Store(true)
 			r.queue.AddAfter(clusterKey(name), writeInterval)
 			log.FromContext(ctx).Error(err, "Cannot count AgentRuns, trying again", "cluster", name)
 		} else {
-			s.take(counted, uids, inFlight)
+			s.take(counted, uids, ledger.InFlight)
 		}
 	}
 	if s.tally == nil {
@@ -220,7 +225,7 @@ func (r *Rollup) forget(name multicluster.ClusterName) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tally, s.tallyOf, s.counted = nil, nil, nil
+	s.ledger, s.tally, s.tallyOf, s.counted = "", nil, nil, nil
 	s.book.Forget()
 	s.changed.Store(true)
 	if s.engagement == nil {
@@ -230,7 +235,7 @@ func (r *Rollup) forget(name multicluster.ClusterName) {
 
 // countRuns counts what the member's cache holds. The listed objects are the cache's
 // own: they are read only.
-func (r *Rollup) countRuns(ctx context.Context, cl cluster.Cluster, inFlight sets.Set[types.UID]) (tally.Tally, sets.Set[types.UID], error) {
+func (r *Rollup) countRuns(ctx context.Context, cl cluster.Cluster, ledger types.UID, inFlight sets.Set[types.UID]) (tally.Tally, sets.Set[types.UID], error) {
 	var list agentv1alpha1.AgentRunList
 	if err := cl.GetCache().List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return tally.Tally{}, nil, err
@@ -238,7 +243,7 @@ func (r *Rollup) countRuns(ctx context.Context, cl cluster.Cluster, inFlight set
 	runs := make([]tally.Run, len(list.Items))
 	byUID := make(map[types.UID]*agentv1alpha1.AgentRun, len(list.Items))
 	for i := range list.Items {
-		runs[i] = tally.RunOf(&list.Items[i])
+		runs[i] = tally.RunOf(&list.Items[i], ledger)
 		byUID[list.Items[i].UID] = &list.Items[i]
 	}
 	counted := tally.Of(runs, inFlight)
@@ -261,6 +266,6 @@ func (r *Rollup) evidence(ctx context.Context, cl cluster.Cluster, run *agentv1a
 		return tally.Evidence{}
 	}
 	var e tally.Evidence
-	e.Container, e.Image, e.Node = r.options.Culprit(pod, tally.RunOf(run).Reason)
+	e.Container, e.Image, e.Node = r.options.Culprit(pod, tally.RunOf(run, "").Reason)
 	return e
 }

@@ -44,13 +44,16 @@ const (
 	proofAge = 30 * time.Second
 )
 
-// WantsMark says whether the failure of the run with that UID is counted in the hub's
-// totals, while the run is not known there to bear its mark.
-func (r *Rollup) WantsMark(name multicluster.ClusterName, uid types.UID) bool {
+// WantedMark returns the ID of the member's ledger when that counts the failure of the run
+// with that UID and does not know yet that the run bears its mark; else nothing.
+func (r *Rollup) WantedMark(name multicluster.ClusterName, uid types.UID) (ledger types.UID) {
 	s := r.state(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.book.InFlight(uid)
+	if !s.book.InFlight(uid) {
+		return ""
+	}
+	return s.ledger
 }
 
 // OnWantsMark has f called with each run that comes to want its mark. f must not block,
@@ -77,7 +80,7 @@ func (r *Rollup) keepBook(ctx context.Context, m Member, s *state,
 		s.book.ProofStarted()
 		s.provingSince = r.clock.Now()
 		// Not waited for: a member may be slow to answer.
-		go r.prove(log.FromContext(ctx), m.Name, s, s.engagement)
+		go r.prove(log.FromContext(ctx), m.Name, s, s.engagement, ledger.ID)
 	}
 	for _, run := range s.book.ToMark(*o.Tally) {
 		for _, f := range r.onWantsMark {
@@ -91,8 +94,8 @@ func (r *Rollup) mayProve(s *state) bool {
 }
 
 // prove makes the proof that the member's book waits for.
-func (r *Rollup) prove(logger logr.Logger, name multicluster.ClusterName, s *state, from *engagement) {
-	proof, err := r.proofOf(from)
+func (r *Rollup) prove(logger logr.Logger, name multicluster.ClusterName, s *state, from *engagement, ledger types.UID) {
+	proof, err := r.proofOf(from, ledger)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +146,7 @@ func (r *Rollup) wroteLedger(name multicluster.ClusterName, ledger fleetv1alpha1
 }
 
 // proofOf lists the member's runs when it is its turn.
-func (r *Rollup) proofOf(from *engagement) (tally.Proof, error) {
+func (r *Rollup) proofOf(from *engagement, ledger types.UID) (tally.Proof, error) {
 	ctx, cancel := context.WithTimeout(from.ctx, proveTimeout)
 	defer cancel()
 	select {
@@ -152,18 +155,18 @@ func (r *Rollup) proofOf(from *engagement) (tally.Proof, error) {
 	case <-ctx.Done():
 		return tally.Proof{}, ctx.Err()
 	}
-	return r.options.Prove(ctx, from.cluster)
+	return r.options.Prove(ctx, from.cluster, ledger)
 }
 
 // lose notes a failed run that is no more, as the connection in use tells.
 func (s *state) lose(from *engagement, object *agentv1alpha1.AgentRun) {
-	run := tally.RunOf(object)
-	run.Version = object.ResourceVersion
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.engagement != from {
 		return
 	}
+	run := tally.RunOf(object, s.ledger)
+	run.Version = object.ResourceVersion
 	if s.tally != nil {
 		for _, before := range s.tally.Unmarked {
 			if before.UID == run.UID {

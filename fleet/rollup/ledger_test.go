@@ -145,14 +145,14 @@ func TestCrashPoints(t *testing.T) {
 			f.before.Store(false)
 			w.Eventually(w.cluster(m.Name)).Should(HaveField("Status.Ledger.InFlight", ConsistOf(run.UID)))
 			f.before.Store(true)
-			w.mark(client.ObjectKeyFromObject(run))
+			w.mark(m.Name, client.ObjectKeyFromObject(run))
 			w.crash(end)
 			f.before.Store(false)
 		},
 		"after the run is marked and deleted": func(w *world, f *faults, m rollup.Member, end context.CancelFunc, run *agentv1alpha1.AgentRun) {
 			f.before.Store(false)
 			w.Eventually(w.cluster(m.Name)).Should(HaveField("Status.Ledger.InFlight", ConsistOf(run.UID)))
-			w.mark(client.ObjectKeyFromObject(run))
+			w.mark(m.Name, client.ObjectKeyFromObject(run))
 			w.Expect(hub.Client.Delete(w.ctx, run)).To(Succeed())
 			w.crash(end)
 		},

@@ -68,9 +68,9 @@ type Options struct {
 	PodOf func(context.Context, cluster.Cluster, *agentv1alpha1.AgentRun) *corev1.Pod
 	// Culprit says what in the pod a failure of that reason is about.
 	Culprit func(pod *corev1.Pod, reason string) (container, image, node string)
-	// Prove lists a member's runs live, for what that proves of its failures. None is
-	// ever put on record when nil.
-	Prove func(context.Context, cluster.Cluster) (tally.Proof, error)
+	// Prove lists a member's runs live, for what that proves of its failures to the ledger
+	// with that ID. None is ever put on record when nil.
+	Prove func(context.Context, cluster.Cluster, types.UID) (tally.Proof, error)
 	// Workers is the number of objects that are written at the same time; 4 when 0.
 	Workers int
 	// Clock is the real one when nil.

@@ -34,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -171,7 +172,7 @@ type world struct {
 	stop    func()
 	// unmarked are runs that are recorded and that nobody has marked; marking says
 	// whether they are marked at once, as a member's reconciler would.
-	unmarked chan types.NamespacedName
+	unmarked chan unmarked
 	marking  bool
 	// newClient makes the hub's client; the usual one when nil.
 	newClient client.NewClientFunc
@@ -185,7 +186,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{WithT: harness.NewGomega(t), t: t, ctx: t.Context(),
 		members:  &registry{members: map[multicluster.ClusterName]rollup.Member{}},
-		unmarked: make(chan types.NamespacedName, 10_000), marking: true}
+		unmarked: make(chan unmarked, 10_000), marking: true}
 	w.options.Prove = prove
 	t.Cleanup(func() { w.clean() })
 	return w
@@ -201,7 +202,7 @@ func (w *world) start() {
 	w.Expect(err).NotTo(gomega.HaveOccurred())
 	started := rollup.New(cl, w.members, w.options)
 	w.rollup = started
-	started.OnWantsMark(func(_ multicluster.ClusterName, run types.NamespacedName) { w.unmarked <- run })
+	started.OnWantsMark(func(name multicluster.ClusterName, run types.NamespacedName) { w.unmarked <- unmarked{name, run} })
 	var running sync.WaitGroup
 	if w.marking {
 		running.Go(func() { w.markAll(ctx) })
@@ -216,14 +217,14 @@ func (w *world) start() {
 }
 
 // prove lists the runs of all members.
-func prove(ctx context.Context, cl cluster.Cluster) (tally.Proof, error) {
+func prove(ctx context.Context, cl cluster.Cluster, ledger types.UID) (tally.Proof, error) {
 	var runs agentv1alpha1.AgentRunList
 	if err := cl.GetAPIReader().List(ctx, &runs); err != nil {
 		return tally.Proof{}, err
 	}
 	proof := tally.Proof{Since: map[string]string{"": runs.ResourceVersion}, Open: sets.New[types.UID]()}
 	for i := range runs.Items {
-		if run := &runs.Items[i]; run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.Recorded() {
+		if run := &runs.Items[i]; run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.RecordedBy(ledger) {
 			proof.Open.Insert(run.UID)
 		}
 	}
@@ -236,23 +237,39 @@ func (w *world) markAll(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case run := <-w.unmarked:
-			w.mark(run)
+		case u := <-w.unmarked:
+			w.mark(u.member, u.run)
 		}
 	}
 }
 
-// mark gives a run its mark; one that is gone needs none.
-func (w *world) mark(key types.NamespacedName) {
-	run := &agentv1alpha1.AgentRun{}
-	err := hub.Client.Get(context.Background(), key, run)
-	if err == nil {
-		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, agentv1alpha1.RecordedAnnotation, run.UID)
-		err = hub.Client.Patch(context.Background(), run, client.RawPatch(types.MergePatchType, []byte(patch)))
-	}
-	if client.IgnoreNotFound(err) != nil {
+// unmarked is a run that comes to be recorded in a member's ledger.
+type unmarked struct {
+	member multicluster.ClusterName
+	run    types.NamespacedName
+}
+
+// mark gives a run the mark of a member's ledger; one that is gone needs none.
+func (w *world) mark(member multicluster.ClusterName, key types.NamespacedName) {
+	if err := w.tryMark(member, key); client.IgnoreNotFound(err) != nil {
 		w.t.Errorf("marking AgentRun %s: %v", key, err)
 	}
+}
+
+func (w *world) tryMark(member multicluster.ClusterName, key types.NamespacedName) error {
+	stored, err := w.cluster(member)()
+	if err != nil {
+		return err
+	}
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		run := &agentv1alpha1.AgentRun{}
+		if err := hub.Client.Get(context.Background(), key, run); err != nil {
+			return err
+		}
+		patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"annotations":{%q:%q}}}`, run.ResourceVersion,
+			agentv1alpha1.RecordedAnnotation, run.Mark(stored.Status.Ledger.ID))
+		return hub.Client.Patch(context.Background(), run, client.RawPatch(types.MergePatchType, []byte(patch)))
+	})
 }
 
 // clean leaves nothing on the hub for the next test.

@@ -43,7 +43,7 @@ type Run struct {
 	// Unsettled says that a failed run has no Succeeded condition yet, so that its reason
 	// may change: somebody else than the manager ended it.
 	Unsettled bool
-	// Marked says that the run bears the mark of being in the totals.
+	// Marked says that the run bears the mark of being in the ledger's totals.
 	Marked bool
 	// Evidence says where a failed run failed. RunOf leaves it empty.
 	Evidence Evidence
@@ -57,11 +57,13 @@ type Evidence struct {
 	Container, Image, Node string
 }
 
-// RunOf takes from a run what counts. A run without a phase is Pending.
-func RunOf(r *agentv1alpha1.AgentRun) Run {
+// RunOf takes from a run what counts for the ledger with that ID. Before there is one, any
+// ledger's mark is taken for its: it will not have counted what went before it was begun.
+// A run without a phase is Pending.
+func RunOf(r *agentv1alpha1.AgentRun, ledger types.UID) Run {
 	run := Run{
 		UID: r.UID, Namespace: r.Namespace, Name: r.Name,
-		Phase: r.Status.Phase, Created: r.CreationTimestamp.Time, Marked: r.Recorded(),
+		Phase: r.Status.Phase, Created: r.CreationTimestamp.Time, Marked: r.RecordedBy(ledger) || ledger == "" && r.Recorded(),
 	}
 	if run.Phase == "" {
 		run.Phase = agentv1alpha1.AgentRunPending

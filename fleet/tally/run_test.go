@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 )
@@ -98,8 +99,32 @@ func TestRunOf(t *testing.T) {
 			run := &agentv1alpha1.AgentRun{Status: tc.status}
 			run.UID, run.Namespace, run.Name, run.CreationTimestamp = "u", "ns", "r", *metaAt(0)
 			tc.want.UID, tc.want.Namespace, tc.want.Name, tc.want.Created = "u", "ns", "r", at(0)
-			if diff := cmp.Diff(tc.want, RunOf(run)); diff != "" {
+			if diff := cmp.Diff(tc.want, RunOf(run, "ledger")); diff != "" {
 				t.Errorf("RunOf (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRunOfMarks(t *testing.T) {
+	cases := map[string]struct {
+		mark   string
+		ledger types.UID
+		want   bool
+	}{
+		"a run with the ledger's mark is marked":                        {"u/ledger", "ledger", true},
+		"a run that another ledger has counted is not":                  {"u/another", "ledger", false},
+		"a run that both have counted is":                               {"u/another/ledger", "ledger", true},
+		"a run without a mark is not":                                   {"", "ledger", false},
+		"before there is a ledger, whatever one has counted is marked":  {"u/another", "", true},
+		"before there is a ledger, what none has counted is not marked": {"", "", false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			run := &agentv1alpha1.AgentRun{}
+			run.UID, run.Annotations = "u", map[string]string{agentv1alpha1.RecordedAnnotation: tc.mark}
+			if got := RunOf(run, tc.ledger).Marked; got != tc.want {
+				t.Errorf("marked %v, want %v", got, tc.want)
 			}
 		})
 	}

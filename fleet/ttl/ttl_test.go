@@ -36,7 +36,7 @@ func ago(d time.Duration) time.Time { return now.Add(-d) }
 // recordedRun is a run that carries its own mark.
 func recordedRun(w *build.AgentRunWrapper) *agentv1alpha1.AgentRun {
 	run := w.UID("u").Obj()
-	run.Annotations = map[string]string{agentv1alpha1.RecordedAnnotation: "u"}
+	run.Annotations = map[string]string{agentv1alpha1.RecordedAnnotation: "u/ledger"}
 	return run
 }
 

@@ -17,20 +17,32 @@ limitations under the License.
 package v1alpha1
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // AgentRunLabel is carried by a run's pod; its value is the run's name. Pods
 // without it are reached through the run's Sandbox, or not at all.
 const AgentRunLabel = "konveyor.io/agent-run"
 
-// RecordedAnnotation is on a run whose failure stands in the hub's totals; its value is
-// the run's own UID. Without it a failed run is not deleted for its TTL.
+// RecordedAnnotation is on a run whose failure stands in a hub's totals. Its value is the
+// run's own UID and the IDs of the ledgers that count it (status.ledger.id of an
+// AgentRunClusterStatus), each after a slash. Without it a failed run is not deleted for
+// its TTL.
 const RecordedAnnotation = "fleet.konveyor.io/recorded"
+
+// MaxLedgers bounds the ledgers that RecordedAnnotation names. One more takes the place of
+// the first.
+const MaxLedgers = 8
+
+// maxLedgerID is the length of a UID, of which a ledger's ID is one.
+const maxLedgerID = 36
 
 // Condition types that agentrun-fleet writes on an AgentRun.
 const (
@@ -217,10 +229,38 @@ func (r *AgentRun) Terminal() bool {
 	return r.Status.Phase == AgentRunSucceeded || r.Status.Phase == AgentRunFailed
 }
 
-// Recorded says whether the run's failure stands in the hub's totals. The annotation
-// alone does not tell: it is copied with the manifest when a run is made from another.
-func (r *AgentRun) Recorded() bool {
-	return r.UID != "" && r.Annotations[RecordedAnnotation] == string(r.UID)
+// Recorded says whether the run's failure stands in the totals of any ledger.
+func (r *AgentRun) Recorded() bool { return len(r.ledgers()) > 0 }
+
+// RecordedBy says whether the run's failure stands in the totals of the ledger with that ID.
+func (r *AgentRun) RecordedBy(ledger types.UID) bool {
+	return slices.Contains(r.ledgers(), string(ledger))
+}
+
+// Mark returns the value of RecordedAnnotation by which the run is recorded by these
+// ledgers too. It is empty when there are none.
+func (r *AgentRun) Mark(ledgers ...types.UID) string {
+	marked := r.ledgers()
+	for _, ledger := range ledgers {
+		if !slices.Contains(marked, string(ledger)) {
+			marked = append(marked, string(ledger))
+		}
+	}
+	if len(marked) == 0 {
+		return ""
+	}
+	marked = marked[max(0, len(marked)-MaxLedgers):]
+	return string(r.UID) + "/" + strings.Join(marked, "/")
+}
+
+// ledgers are those that the run's annotation names. One with another run's UID names none:
+// annotations are copied with the manifest when a run is made from another.
+func (r *AgentRun) ledgers() []string {
+	uid, rest, ok := strings.Cut(r.Annotations[RecordedAnnotation], "/")
+	if !ok || uid == "" || uid != string(r.UID) || len(rest) > MaxLedgers*(maxLedgerID+1) {
+		return nil
+	}
+	return slices.DeleteFunc(strings.Split(rest, "/"), func(ledger string) bool { return ledger == "" })
 }
 
 // Ending returns the condition that tells how a terminal run ended: Succeeded, else what

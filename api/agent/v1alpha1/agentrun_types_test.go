@@ -17,6 +17,7 @@ limitations under the License.
 package v1alpha1
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -25,30 +26,46 @@ import (
 )
 
 func TestRecorded(t *testing.T) {
+	type recorded struct {
+		Any, ByA, ByB bool
+		// Next is the mark when the ledger b has counted the run, too.
+		Next string
+	}
+	nine := "u/1/2/3/4/5/6/7/8/9"
 	cases := map[string]struct {
 		uid  types.UID
 		mark map[string]string
-		want bool
+		want recorded
 	}{
-		"a run with its own UID is recorded":             {"a", map[string]string{RecordedAnnotation: "a"}, true},
-		"a run with another's UID is not":                {"b", map[string]string{RecordedAnnotation: "a"}, false},
-		"a run without a mark is not":                    {"a", map[string]string{"other": "a"}, false},
-		"a manifest that was never stored is not, ever":  {"", map[string]string{RecordedAnnotation: ""}, false},
-		"a run whose mark differs in case alone is not":  {"a", map[string]string{RecordedAnnotation: "A"}, false},
-		"a run whose mark has blanks around is not":      {"a", map[string]string{RecordedAnnotation: " a"}, false},
-		"a run without annotations is not":               {"a", nil, false},
-		"a manifest without UID and annotations is not":  {"", nil, false},
-		"a run that is marked with nothing in it is not": {"a", map[string]string{RecordedAnnotation: ""}, false},
+		"a run is recorded by the ledger that its mark names":   {"u", marked("u/a"), recorded{Any: true, ByA: true, Next: "u/a/b"}},
+		"by each of them, once":                                 {"u", marked("u/a/b"), recorded{Any: true, ByA: true, ByB: true, Next: "u/a/b"}},
+		"a mark with another's UID, as of a copy, says nothing": {"v", marked("u/a"), recorded{Next: "v/b"}},
+		"nor one that names no ledger":                          {"u", marked("u"), recorded{Next: "u/b"}},
+		"nor one of which nothing is left but the slash":        {"u", marked("u/"), recorded{Next: "u/b"}},
+		"nor one that differs in case alone":                    {"u", marked("U/a"), recorded{Next: "u/b"}},
+		"nor one that has blanks around":                        {"u", marked(" u/a"), recorded{Next: "u/b"}},
+		"a run without a mark is not":                           {"u", map[string]string{"other": "u/a"}, recorded{Next: "u/b"}},
+		"a run without annotations is not":                      {"u", nil, recorded{Next: "u/b"}},
+		"a manifest that was never stored is not, ever":         {"", marked("/a"), recorded{Next: "/b"}},
+		"the ninth ledger takes the place of the first":         {"u", marked("u/1/2/3/4/5/6/7/8"), recorded{Any: true, Next: "u/2/3/4/5/6/7/8/b"}},
+		"more of them, and empty ones, are none of ours":        {"u", marked(nine + "//"), recorded{Any: true, Next: "u/3/4/5/6/7/8/9/b"}},
+		"a mark as long as an annotation may be says nothing":   {"u", marked("u/a/" + strings.Repeat("x", 200_000)), recorded{Next: "u/b"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			run := &AgentRun{ObjectMeta: metav1.ObjectMeta{UID: tc.uid, Annotations: tc.mark}}
-			if got := run.Recorded(); got != tc.want {
-				t.Errorf("Recorded() = %v, want %v", got, tc.want)
+			got := recorded{Any: run.Recorded(), ByA: run.RecordedBy("a"), ByB: run.RecordedBy("b"), Next: run.Mark("b")}
+			if got != tc.want {
+				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+			if run.Mark() == "" == got.Any {
+				t.Errorf("Mark() = %q, Recorded() = %v", run.Mark(), got.Any)
 			}
 		})
 	}
 }
+
+func marked(value string) map[string]string { return map[string]string{RecordedAnnotation: value} }
 
 func TestEndingAndFinishTime(t *testing.T) {
 	at := func(seconds int64) metav1.Time { return metav1.Unix(seconds, 0) }

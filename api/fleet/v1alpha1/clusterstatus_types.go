@@ -180,12 +180,18 @@ type AgentRunClusterStatusStatus struct {
 // same object as the totals, so that one write moves both; unlike other status it cannot
 // be made again from what is observed.
 type FailureLedger struct {
+	// id names this ledger in the annotation fleet.konveyor.io/recorded of the runs that it
+	// counts. It is the UID of the object in which the ledger was begun, and stays when the
+	// status is restored into another.
+	// +optional
+	ID types.UID `json:"id,omitempty"`
+
 	// writer is the manager process that wrote the ledger last.
 	// +optional
 	Writer types.UID `json:"writer,omitempty"`
 
 	// inFlight lists the UIDs of runs that are counted in the totals but not yet known to
-	// carry the annotation fleet.konveyor.io/recorded, or to be gone.
+	// carry the annotation fleet.konveyor.io/recorded with this ledger's id, or to be gone.
 	// +kubebuilder:validation:MaxItems=1000
 	// +listType=atomic
 	// +optional

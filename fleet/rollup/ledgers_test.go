@@ -1,0 +1,97 @@
+/*
+Copyright The agentrun-fleet Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rollup_test
+
+import (
+	"fmt"
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/rollup"
+)
+
+// Two Secrets that lead to one cluster are two members: each counts every failure, in its
+// totals as in all else. So do two hubs.
+func TestTwoLedgersOfOneCluster(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	first, second := w.member("ledgers", "first"), w.member("ledgers", "second")
+	w.members.set(first)
+	w.engage(first.Name, "ledgers-runs")
+	for i := range 3 {
+		w.fail("ledgers-runs", fmt.Sprint("before-", i), "E")
+	}
+	w.settle(first, "ledgers-runs", map[string]int{"E": 3})
+
+	w.members.set(second)
+	w.engage(second.Name, "ledgers-runs")
+	w.Eventually(w.cluster(second.Name)).Should(haveExactly("E", 3))
+	for i := range 3 {
+		w.fail("ledgers-runs", fmt.Sprint("after-", i), "F")
+	}
+	for _, m := range []rollup.Member{first, second} {
+		w.Eventually(w.cluster(m.Name)).Should(haveExactly("F", 3))
+		w.Consistently(w.cluster(m.Name)).Should(HaveField("Status.TotalFailures", int64(6)))
+	}
+	w.Expect(w.fleet("fleet")()).To(HaveField("Status.TotalFailures", int64(12)))
+}
+
+func haveExactly(reason string, total int) types.GomegaMatcher {
+	return And(haveTotal(reason, total), HaveField("Status.TotalExact", true))
+}
+
+// A ledger that is deleted is begun again with what exists; one that is restored into
+// another object goes on.
+func TestALedgerThatIsDeletedAndRestored(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	m := w.member("begun-again", "m")
+	w.members.set(m)
+	end := w.engage(m.Name, "begun-again-runs")
+	gone := w.fail("begun-again-runs", "gone", "E")
+	w.fail("begun-again-runs", "kept", "E")
+	w.settle(m, "begun-again-runs", map[string]int{"E": 2})
+	w.Expect(hub.Client.Delete(w.ctx, gone)).To(Succeed())
+	w.Eventually(w.cluster(m.Name)).Should(HaveField("Status.Runs.Failed", int32(1)))
+
+	before, err := w.cluster(m.Name)()
+	w.Expect(err).NotTo(HaveOccurred())
+	w.Expect(before.Status.Ledger.ID).To(Equal(before.UID))
+	w.Expect(hub.Client.Delete(w.ctx, before)).To(Succeed())
+	w.Eventually(w.cluster(m.Name)).Should(And(Not(HaveField("UID", before.UID)), haveExactly("E", 1)))
+	w.settle(m, "begun-again-runs", map[string]int{"E": 1})
+
+	t.Log("restored from a backup, with its status")
+	w.crash(end)
+	w.Expect(hub.Client.Delete(w.ctx, before.DeepCopy())).To(Succeed())
+	restored := &fleetv1alpha1.AgentRunClusterStatus{ObjectMeta: metav1.ObjectMeta{
+		Namespace: before.Namespace, Name: before.Name, OwnerReferences: before.OwnerReferences,
+	}}
+	w.Expect(hub.Client.Create(w.ctx, restored)).To(Succeed())
+	restored.Status = before.Status
+	w.Expect(hub.Client.Status().Update(w.ctx, restored)).To(Succeed())
+	w.Expect(restored.UID).NotTo(Equal(before.UID))
+	w.start()
+	w.engage(m.Name, "begun-again-runs")
+	w.fail("begun-again-runs", "later", "E")
+	w.settle(m, "begun-again-runs", map[string]int{"E": 3})
+	w.Expect(w.cluster(m.Name)()).To(HaveField("Status.Ledger.ID", before.UID))
+}
