@@ -24,7 +24,7 @@ limitations under the License.
 // conflicts.
 //
 // A run that has ended is brought to its end, a step at a time. Once the Ledger has
-// recorded a failure, one more patch marks the run with its own UID (RecordedAnnotation);
+// recorded a failure, one more patch marks the run with the ledger's ID (RecordedAnnotation);
 // this is also done for a run that is on its way out, or that somebody has moved to another
 // phase, so that the Ledger can let go of it.
 // Once fleet/ttl says that its time is over, by the member's clock, the run is deleted: in

@@ -18,6 +18,7 @@ package agentrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -106,10 +107,16 @@ func (k *bookkeeper) read(from client.Reader, name string) *agentv1alpha1.AgentR
 	return run
 }
 
-// once waits until the cache has what is stored, and reconciles the run.
-func (k *bookkeeper) once(name string) reconcile.Result {
+// seen waits until the cache has what is stored of the run.
+func (k *bookkeeper) seen(name string) {
 	k.t.Helper()
 	k.Eventually(func() string { return versionOf(k.read(k.member.GetCache(), name)) }).Should(Equal(versionOf(k.stored(name))))
+}
+
+// once reconciles the run as it is stored.
+func (k *bookkeeper) once(name string) reconcile.Result {
+	k.t.Helper()
+	k.seen(name)
 	result, err := k.Reconcile(k.t.Context(), request(name))
 	k.Expect(err).NotTo(HaveOccurred())
 	return result
@@ -302,6 +309,26 @@ func TestMarkIsOneWrite(t *testing.T) {
 	// What the cache holds of it is the mark, and not the rest.
 	held := k.read(k.member.GetCache(), "run")
 	k.Expect(held.Annotations).To(Equal(markedBy(run, ledgerID)))
+}
+
+// TestMarkWithUnknownOutcome: a mark that was written though the answer says otherwise is
+// found, and not written again.
+func TestMarkWithUnknownOutcome(t *testing.T) {
+	k := keepBooks(t, engage(t))
+	run := k.store(failedAt("run", noon).Obj(), true)
+	patches := 0
+	k.member.client = interceptor.NewClient(k.member.plane.Client, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			patches++
+			return errors.Join(c.Patch(ctx, obj, patch, opts...), errors.New("injected: the answer is lost"))
+		},
+	})
+	k.seen("run")
+	_, err := k.Reconcile(t.Context(), request("run"))
+	k.Expect(err).To(MatchError(ContainSubstring("the answer is lost")))
+	k.toRest("run")
+	k.Expect(patches).To(Equal(1))
+	k.Expect(k.stored("run").Annotations).To(Equal(markedBy(run, ledgerID)))
 }
 
 // TestMarkBesideAnothers: a run that the ledger of another hub has counted too bears the

@@ -119,9 +119,10 @@ func (r *Rollup) removeCluster(ctx context.Context, name multicluster.ClusterNam
 	return true, r.delete(ctx, stored)
 }
 
-// delete deletes this very object, not one that has taken its name.
+// delete deletes this very object as it was read: not one that has taken its name, and none
+// that another manager, which knows better, has written since.
 func (r *Rollup) delete(ctx context.Context, o *fleetv1alpha1.AgentRunClusterStatus) error {
-	return client.IgnoreNotFound(r.client().Delete(ctx, o, client.Preconditions{UID: &o.UID}))
+	return client.IgnoreNotFound(r.client().Delete(ctx, o, client.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}))
 }
 
 // stored returns the member's AgentRunClusterStatus, or nil when there is none.
@@ -218,7 +219,7 @@ func contact(stored *metav1.Time, m Member) *metav1.Time {
 		return stored
 	}
 	last := m.LastContactTime.Rfc3339Copy()
-	if stored != nil && observed(m) && last.Sub(stored.Time) < contactInterval {
+	if stored != nil && observed(m) && last.Sub(stored.Time).Abs() < contactInterval {
 		return stored
 	}
 	return &last

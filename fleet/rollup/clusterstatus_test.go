@@ -45,12 +45,14 @@ func TestContact(t *testing.T) {
 		connected metav1.ConditionStatus
 		want      *metav1.Time
 	}{
-		"the first contact is shown":                                {nil, at(0), metav1.ConditionTrue, ptrAt(0)},
-		"a member that never answered has none":                     {nil, metav1.Time{}, metav1.ConditionUnknown, nil},
-		"a move of less than 30 s is not worth a write":             {ptrAt(0), at(29), metav1.ConditionTrue, ptrAt(0)},
-		"a move of 30 s is":                                         {ptrAt(0), at(30), metav1.ConditionTrue, ptrAt(30)},
-		"a lost member's last contact is exact":                     {ptrAt(0), at(7), metav1.ConditionUnknown, ptrAt(7)},
-		"after a restart the stored one stands until there is news": {ptrAt(0), metav1.Time{}, metav1.ConditionUnknown, ptrAt(0)},
+		"the first contact is shown":                                  {nil, at(0), metav1.ConditionTrue, ptrAt(0)},
+		"a member that never answered has none":                       {nil, metav1.Time{}, metav1.ConditionUnknown, nil},
+		"a move of less than 30 s is not worth a write":               {ptrAt(0), at(29), metav1.ConditionTrue, ptrAt(0)},
+		"a move of 30 s is":                                           {ptrAt(0), at(30), metav1.ConditionTrue, ptrAt(30)},
+		"nor is one back by as much, as of a clock that is corrected": {ptrAt(29), at(0), metav1.ConditionTrue, ptrAt(29)},
+		"after the hub's clock was set back it is shown by that":      {ptrAt(7200), at(60), metav1.ConditionTrue, ptrAt(60)},
+		"a lost member's last contact is exact":                       {ptrAt(0), at(7), metav1.ConditionUnknown, ptrAt(7)},
+		"after a restart the stored one stands until there is news":   {ptrAt(0), metav1.Time{}, metav1.ConditionUnknown, ptrAt(0)},
 		"parts of a second are cut, as the API server cuts them": {
 			nil, metav1.NewTime(epoch.Add(300 * time.Millisecond)), metav1.ConditionTrue, ptrAt(0),
 		},

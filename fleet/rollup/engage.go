@@ -207,11 +207,30 @@ func (s *state) take(counted tally.Tally, uids sets.Set[types.UID], inFlight []t
 	if s.tally != nil && s.tallyOf != s.engagement {
 		for _, run := range s.tally.Unmarked {
 			if !uids.Has(run.UID) {
-				s.book.Lose(run)
+				s.book.Vanish(run)
 			}
 		}
 	}
+	s.keepEvidence(counted)
 	s.tally, s.tallyOf, s.counted = &counted, s.engagement, inFlight
+}
+
+// keepEvidence: the pod of a run that waits to be put on record may be gone meanwhile.
+func (s *state) keepEvidence(counted tally.Tally) {
+	if s.tally == nil {
+		return
+	}
+	seen := map[types.UID]tally.Evidence{}
+	for _, run := range s.tally.Unmarked {
+		if run.Evidence != (tally.Evidence{}) {
+			seen[run.UID] = run.Evidence
+		}
+	}
+	for i := range counted.Unmarked {
+		if run := &counted.Unmarked[i]; run.Evidence == (tally.Evidence{}) {
+			run.Evidence = seen[run.UID]
+		}
+	}
 }
 
 // forget drops what is held of a member that is gone. A connection is kept until it

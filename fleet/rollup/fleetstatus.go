@@ -90,7 +90,7 @@ func (r *Rollup) summary(ctx context.Context, fleet *fleetv1alpha1.AgentRunFleet
 	if err != nil {
 		return fleetv1alpha1.AgentRunFleetStatusStatus{}, err
 	}
-	status := tally.Summary(members, r.clock.Now())
+	status := tally.Summary(fleet.Status, members, r.clock.Now())
 	if status.History != nil {
 		r.queue.AddAfter(fleetKey(fleet.Name), tally.NextBucket(r.clock.Now()))
 	}

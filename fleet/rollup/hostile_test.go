@@ -57,7 +57,7 @@ func TestHostileInputIsStored(t *testing.T) {
 			name := strings.Repeat("n", 63) + "/" + fmt.Sprintf("%0253d", i)
 			members = append(members, tally.Member{Name: name, Status: *clusterStatus.Status.DeepCopy()})
 		}
-		fleet.Status = tally.Summary(members, time.Now())
+		fleet.Status = tally.Summary(fleet.Status, members, time.Now())
 		fleet.Status.Conditions[0].LastTransitionTime = metav1.Now()
 		w.Expect(hub.Client.Status().Update(w.ctx, fleet)).NotTo(HaveOccurred())
 	}

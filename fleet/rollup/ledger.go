@@ -47,7 +47,12 @@ const (
 // WantedMark returns the ID of the member's ledger when that counts the failure of the run
 // with that UID and does not know yet that the run bears its mark; else nothing.
 func (r *Rollup) WantedMark(name multicluster.ClusterName, uid types.UID) (ledger types.UID) {
-	s := r.state(name)
+	r.mu.Lock()
+	s := r.states[name] // none is made for a member that is gone
+	r.mu.Unlock()
+	if s == nil {
+		return ""
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.book.InFlight(uid) {
@@ -147,14 +152,14 @@ func (r *Rollup) wroteLedger(name multicluster.ClusterName, ledger fleetv1alpha1
 
 // proofOf lists the member's runs when it is its turn.
 func (r *Rollup) proofOf(from *engagement, ledger types.UID) (tally.Proof, error) {
-	ctx, cancel := context.WithTimeout(from.ctx, proveTimeout)
-	defer cancel()
 	select {
 	case r.proving <- struct{}{}:
 		defer func() { <-r.proving }()
-	case <-ctx.Done():
-		return tally.Proof{}, ctx.Err()
+	case <-from.ctx.Done():
+		return tally.Proof{}, from.ctx.Err()
 	}
+	ctx, cancel := context.WithTimeout(from.ctx, proveTimeout)
+	defer cancel()
 	return r.options.Prove(ctx, from.cluster, ledger)
 }
 

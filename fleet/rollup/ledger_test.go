@@ -149,6 +149,16 @@ func TestCrashPoints(t *testing.T) {
 			w.crash(end)
 			f.before.Store(false)
 		},
+		"in the write that takes it out of flight, with the answer lost": func(w *world, f *faults, m rollup.Member, end context.CancelFunc, run *agentv1alpha1.AgentRun) {
+			f.before.Store(false)
+			w.Eventually(w.cluster(m.Name)).Should(HaveField("Status.Ledger.InFlight", ConsistOf(run.UID)))
+			f.after.Store(true)
+			w.mark(m.Name, client.ObjectKeyFromObject(run))
+			w.create(run.Namespace, build.MakeAgentRun("poke")) // else the write is not made for itself
+			w.Eventually(w.cluster(m.Name)).Should(And(HaveField("Status.Runs.Pending", int32(1)), HaveField("Status.Ledger.InFlight", BeEmpty())))
+			w.crash(end)
+			f.after.Store(false)
+		},
 		"after the run is marked and deleted": func(w *world, f *faults, m rollup.Member, end context.CancelFunc, run *agentv1alpha1.AgentRun) {
 			f.before.Store(false)
 			w.Eventually(w.cluster(m.Name)).Should(HaveField("Status.Ledger.InFlight", ConsistOf(run.UID)))

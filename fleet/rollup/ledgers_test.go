@@ -17,15 +17,20 @@ limitations under the License.
 package rollup_test
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"github.com/onsi/gomega/types"
+	gomegatypes "github.com/onsi/gomega/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/rollup"
+	"github.com/konveyor/agentrun-fleet/fleet/tally"
 )
 
 // Two Secrets that lead to one cluster are two members: each counts every failure, in its
@@ -54,7 +59,7 @@ func TestTwoLedgersOfOneCluster(t *testing.T) {
 	w.Expect(w.fleet("fleet")()).To(HaveField("Status.TotalFailures", int64(12)))
 }
 
-func haveExactly(reason string, total int) types.GomegaMatcher {
+func haveExactly(reason string, total int) gomegatypes.GomegaMatcher {
 	return And(haveTotal(reason, total), HaveField("Status.TotalExact", true))
 }
 
@@ -94,4 +99,37 @@ func TestALedgerThatIsDeletedAndRestored(t *testing.T) {
 	w.fail("begun-again-runs", "later", "E")
 	w.settle(m, "begun-again-runs", map[string]int{"E": 3})
 	w.Expect(w.cluster(m.Name)()).To(HaveField("Status.Ledger.ID", before.UID))
+}
+
+// A member in which nothing may be marked is limited to other namespaces, and to the former
+// again: what was counted there is not counted anew.
+func TestNamespacesThatComeAndGo(t *testing.T) {
+	w := newWorld(t)
+	w.marking = false
+	var watched atomic.Value
+	w.options.Prove = func(ctx context.Context, cl cluster.Cluster, ledger types.UID) (tally.Proof, error) {
+		return proveIn(ctx, cl, ledger, watched.Load().(string))
+	}
+	w.start()
+	m := w.member("limited", "m")
+	w.members.set(m)
+	end := func() {}
+	watch := func(namespace string, failed int32) {
+		watched.Store(namespace)
+		next := w.engage(m.Name, namespace)
+		end()
+		end = next
+		w.Eventually(w.cluster(m.Name)).Should(And(
+			HaveField("Status.Runs.Failed", failed), HaveField("Status.TotalExact", true), HaveField("Status.Ledger.Waiting", int32(0))))
+	}
+	run := w.fail("limited-a", "a", "E")
+	watch("limited-a", 1)
+	w.Expect(w.cluster(m.Name)()).To(haveTotal("E", 1))
+	watch("limited-b", 0)
+	w.fail("limited-b", "b", "F")
+	w.Eventually(w.cluster(m.Name)).Should(haveExactly("F", 1))
+	watch("limited-a", 1)
+	w.fail("limited-a", "later", "G")
+	w.Eventually(w.cluster(m.Name)).Should(haveExactly("G", 1))
+	w.Expect(w.cluster(m.Name)()).To(And(HaveField("Status.TotalFailures", int64(3)), HaveField("Status.Ledger.InFlight", ContainElement(run.UID))))
 }

@@ -27,7 +27,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
@@ -35,6 +37,7 @@ import (
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/rollup"
+	"github.com/konveyor/agentrun-fleet/fleet/tally"
 	"github.com/konveyor/agentrun-fleet/test/build"
 	"github.com/konveyor/agentrun-fleet/test/harness"
 )
@@ -349,7 +352,8 @@ func TestRotation(t *testing.T) {
 	w.Consistently(w.cluster(m.Name)).Should(haveRuns(running))
 }
 
-// What is known of a failed run's pod is shown, and stays when the pod is gone.
+// What is known of a failed run's pod is shown, though the pod is gone before the failure
+// can be put on record, and stays.
 func TestEvidence(t *testing.T) {
 	w := newWorld(t)
 	pods := make(chan *corev1.Pod, 1)
@@ -362,6 +366,11 @@ func TestEvidence(t *testing.T) {
 			return nil
 		}
 	}
+	proving := make(chan struct{})
+	w.options.Prove = func(ctx context.Context, cl cluster.Cluster, ledger types.UID) (tally.Proof, error) {
+		<-proving
+		return prove(ctx, cl, ledger)
+	}
 	w.options.Culprit = func(pod *corev1.Pod, reason string) (container, image, node string) {
 		return "for-" + reason, "example.com/agent:1", pod.Spec.NodeName
 	}
@@ -372,10 +381,14 @@ func TestEvidence(t *testing.T) {
 	w.engage(m.Name, "evidence-runs")
 	shown := HaveField("Status.RecentFailures", ConsistOf(And(HaveField("Container", "for-ErrImagePull"),
 		HaveField("Image", "example.com/agent:1"), HaveField("Node", "node-1"))))
+	w.Eventually(w.cluster(m.Name)).Should(haveRuns(fleetv1alpha1.RunCounts{Failed: 1}))
+	w.create("evidence-runs", build.MakeAgentRun("other"))
+	w.Eventually(w.cluster(m.Name)).Should(haveRuns(fleetv1alpha1.RunCounts{Pending: 1, Active: 1, Failed: 1}))
+	close(proving)
 	w.Eventually(w.cluster(m.Name)).Should(shown)
 
-	w.create("evidence-runs", build.MakeAgentRun("other"))
-	w.Eventually(w.cluster(m.Name)).Should(And(haveRuns(fleetv1alpha1.RunCounts{Pending: 1, Active: 1, Failed: 1}), shown))
+	w.Expect(hub.Client.DeleteAllOf(w.ctx, &agentv1alpha1.AgentRun{}, client.InNamespace("evidence-runs"))).To(Succeed())
+	w.Eventually(w.cluster(m.Name)).Should(And(haveRuns(fleetv1alpha1.RunCounts{}), shown))
 }
 
 // The last contact is renewed though nothing else happens.

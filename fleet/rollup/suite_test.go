@@ -218,11 +218,15 @@ func (w *world) start() {
 
 // prove lists the runs of all members.
 func prove(ctx context.Context, cl cluster.Cluster, ledger types.UID) (tally.Proof, error) {
+	return proveIn(ctx, cl, ledger, "")
+}
+
+func proveIn(ctx context.Context, cl cluster.Cluster, ledger types.UID, namespace string) (tally.Proof, error) {
 	var runs agentv1alpha1.AgentRunList
-	if err := cl.GetAPIReader().List(ctx, &runs); err != nil {
+	if err := cl.GetAPIReader().List(ctx, &runs, client.InNamespace(namespace)); err != nil {
 		return tally.Proof{}, err
 	}
-	proof := tally.Proof{Since: map[string]string{"": runs.ResourceVersion}, Open: sets.New[types.UID]()}
+	proof := tally.Proof{Since: map[string]string{namespace: runs.ResourceVersion}, Open: sets.New[types.UID]()}
 	for i := range runs.Items {
 		if run := &runs.Items[i]; run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.RecordedBy(ledger) {
 			proof.Open.Insert(run.UID)

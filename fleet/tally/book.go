@@ -46,6 +46,10 @@ type Book struct {
 	// missed are failures that there was no room for in gone, or of which it cannot be
 	// told any more whether they are on record. The hub had onHub of them when last read.
 	missed, onHub int64
+	// inherited are those of missed that the manager before held in memory, as the hub says.
+	// It may say otherwise still until this manager took over, by its first write.
+	inherited int64
+	took      bool
 	// inFlight are those of the hub's object as last read, told those of them that
 	// ToMark has returned.
 	inFlight, told sets.Set[types.UID]
@@ -67,6 +71,8 @@ type goneRun struct {
 	counted bool
 	// open says that it is proved not to be on record unless it is in flight.
 	open bool
+	// vanished says that its deletion was not seen: another connection does not show it.
+	vanished bool
 }
 
 // InFlight says whether the run with that UID is in flight: in the totals, and without
@@ -88,9 +94,9 @@ func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
 		for _, run := range b.gone {
 			run.open = false
 		}
-		b.onHub = ledger.Missed
+		b.inherit(ledger)
 	case b.version == "":
-		b.onHub = ledger.Missed
+		b.inherit(ledger)
 	default:
 		b.Wrote(ledger)
 	}
@@ -108,11 +114,20 @@ func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
 	}
 }
 
+// inherit takes note of a ledger that another manager wrote, or this one before it forgot.
+func (b *Book) inherit(ledger fleetv1alpha1.FailureLedger) {
+	b.onHub = ledger.Missed
+	if !b.took {
+		b.missed += int64(ledger.Held) - b.inherited
+		b.inherited = int64(ledger.Held)
+	}
+}
+
 // Wrote takes note that this manager wrote the ledger. What it missed is said then, and
 // must not be said again though others write too.
 func (b *Book) Wrote(ledger fleetv1alpha1.FailureLedger) {
 	b.missed = max(0, b.missed-max(0, ledger.Missed-b.onHub))
-	b.onHub = ledger.Missed
+	b.onHub, b.took = ledger.Missed, true
 }
 
 // settled says whether nothing is left to do about a run that is gone.
@@ -125,6 +140,8 @@ func (b *Book) settled(run *goneRun) bool {
 		return true
 	case b.proof == nil:
 		return false
+	case run.vanished && !b.proof.Covers([]string{run.Namespace}):
+		return true // not watched any more
 	}
 	run.open = run.open || b.proof.MayCount(run.Run)
 	if !run.open { // and never will be: the run does not exist any more
@@ -136,7 +153,9 @@ func (b *Book) settled(run *goneRun) bool {
 // Lose takes note of a failed run that is no more, with its Version.
 func (b *Book) Lose(run Run) {
 	switch {
-	case !run.failed(), b.gone[run.UID] != nil, b.done.Has(run.UID):
+	case b.gone[run.UID] != nil:
+		b.gone[run.UID].vanished = false
+	case !run.failed(), b.done.Has(run.UID):
 	case len(b.gone) < maxGone:
 		if b.gone == nil {
 			b.gone = map[types.UID]*goneRun{}
@@ -145,6 +164,17 @@ func (b *Book) Lose(run Run) {
 		b.gone[run.UID] = &goneRun{Run: run, open: b.proof != nil && b.proof.MayCount(run)}
 	case !run.Marked && !b.inFlight.Has(run.UID):
 		b.missed++
+	}
+}
+
+// Vanish takes note of a failed run that another connection does not show.
+func (b *Book) Vanish(run Run) {
+	if b.gone[run.UID] != nil {
+		return
+	}
+	b.Lose(run)
+	if gone := b.gone[run.UID]; gone != nil {
+		gone.vanished = true
 	}
 }
 
@@ -161,7 +191,7 @@ func (b *Book) Complete(o *Observation) {
 		}
 	}
 	o.Departed = func(uid types.UID) bool {
-		return b.gone[uid] != nil || (b.proof != nil && b.proof.Covers(b.scope) && b.proof.Departed(uid))
+		return b.gone[uid] != nil && !b.gone[uid].vanished || (b.proof != nil && b.proof.Covers(b.scope) && b.proof.Departed(uid))
 	}
 	if b.proof != nil {
 		o.MayCount, o.Scope = b.proof.MayCount, b.proof.Namespaces()
@@ -205,7 +235,9 @@ func (b *Book) NeedsProof(t Tally) bool {
 		if !run.open && !b.inFlight.Has(uid) {
 			return true
 		}
-		unseen.Delete(uid)
+		if !run.vanished {
+			unseen.Delete(uid)
+		}
 	}
 	// What is in flight, and neither without its mark nor with it, seems to be gone.
 	return unseen.Len() > 0

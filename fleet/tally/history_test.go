@@ -255,6 +255,9 @@ func (w *world) judge(h history) {
 	for _, m := range w.managers {
 		w.judgeLost(m, h, missing, end)
 	}
+	if h.managers == 1 && missing.Intersection(w.held).Len() > 0 && end.TotalExact {
+		w.t.Errorf("%v were held by managers that are no more, and the totals are said to be exact", missing.Intersection(w.held).UnsortedList())
+	}
 	if end.Ledger.Waiting != 0 {
 		w.t.Errorf("%d failures wait at the end", end.Ledger.Waiting)
 	}

@@ -94,7 +94,8 @@ func WorthWriting(stored, status fleetv1alpha1.AgentRunClusterStatusStatus) bool
 	}
 	if status.Ledger.Writer != stored.Ledger.Writer {
 		status.Ledger.Writer = stored.Ledger.Writer
-		status.Ledger.Waiting, status.TotalExact = stored.Ledger.Waiting, stored.TotalExact
+		status.Ledger.Waiting, status.Ledger.Held = stored.Ledger.Waiting, stored.Ledger.Held
+		status.TotalExact = stored.TotalExact
 	}
 	return !equality.Semantic.DeepEqual(stored, status)
 }
@@ -145,16 +146,21 @@ func (r *record) makeRoom(lines []fleetv1alpha1.FailureCount) {
 
 // release takes out of flight what has its mark or is gone.
 func (r *record) release() {
-	present := sets.New[types.UID]()
-	for i := range r.Tally.Unmarked {
-		present.Insert(r.Tally.Unmarked[i].UID)
-	}
+	present := uidsOf(r.Tally.Unmarked)
 	r.ledger.InFlight = slices.DeleteFunc(slices.Clone(r.ledger.InFlight), func(uid types.UID) bool {
 		if present.Has(uid) {
 			return false
 		}
 		return r.Tally.Marked.Has(uid) || (r.Departed != nil && r.Departed(uid))
 	})
+}
+
+func uidsOf(runs []Run) sets.Set[types.UID] {
+	uids := sets.New[types.UID]()
+	for i := range runs {
+		uids.Insert(runs[i].UID)
+	}
+	return uids
 }
 
 // scope is what the runs in flight may be of: the namespaces that the member was limited
@@ -180,10 +186,14 @@ func (r *record) scope(stored fleetv1alpha1.FailureLedger) []string {
 // there is room in flight. Those that are known, in flight before this observation, are
 // on record though they have been released. It says whether it counted any.
 func (r *record) recordAll(known sets.Set[types.UID]) (news bool) {
-	r.ledger.Waiting = r.Pending
+	r.ledger.Waiting, r.ledger.Held = r.Pending, r.Pending
+	gone := uidsOf(r.Gone)
 	for _, run := range r.unrecorded(known) {
 		if len(r.ledger.InFlight) >= fleetv1alpha1.MaxInFlight {
 			r.ledger.Waiting++
+			if gone.Has(run.UID) {
+				r.ledger.Held++
+			}
 			continue
 		}
 		r.ledger.InFlight = append(r.ledger.InFlight, run.UID)

@@ -35,7 +35,10 @@ import (
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 )
 
-type clusterStatus = fleetv1alpha1.AgentRunClusterStatusStatus
+type (
+	clusterStatus = fleetv1alpha1.AgentRunClusterStatusStatus
+	fleetStatus   = fleetv1alpha1.AgentRunFleetStatusStatus
+)
 
 func always(Run) bool { return true }
 func never(Run) bool  { return false }
@@ -260,7 +263,7 @@ func TestObserveBearsEditedStatuses(t *testing.T) {
 	if diff := cmp.Diff(want, countsOf(got).Lines["E"]); diff != "" || got.TotalFailures != math.MaxInt64 {
 		t.Errorf("total %d, line (-want +got):\n%s", got.TotalFailures, diff)
 	}
-	sum := Summary([]Member{{Name: "a/a", Status: got}, {Name: "b/b", Status: got}}, at(600))
+	sum := Summary(fleetStatus{}, []Member{{Name: "a/a", Status: got}, {Name: "b/b", Status: got}}, at(600))
 	if sum.TotalFailures != math.MaxInt64 || sum.Failures[0].Total != math.MaxInt64 {
 		t.Errorf("the sum is %d, of the reason %d; want the largest number", sum.TotalFailures, sum.Failures[0].Total)
 	}

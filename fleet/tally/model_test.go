@@ -124,6 +124,7 @@ type modelManager struct {
 	connection int
 	changed    bool
 	tally      *Tally
+	tallyOn    int
 	counted    []types.UID
 	proving    bool
 	provingOn  int
@@ -213,6 +214,18 @@ func (m *modelManager) sync(becomes outcome) {
 	stored := m.w.versions[m.hubSeen]
 	if m.connected && (m.changed || !slices.Equal(m.counted, stored.Ledger.InFlight)) {
 		t := Of(slices.Collect(maps.Values(m.cache)), sets.New(stored.Ledger.InFlight...))
+		if m.tally != nil && m.tallyOn != m.connection { // as fleet/rollup's state.take
+			uids := sets.New[types.UID]()
+			for _, run := range m.cache {
+				uids.Insert(run.UID)
+			}
+			for _, run := range m.tally.Unmarked {
+				if !uids.Has(run.UID) {
+					m.book.Vanish(run)
+				}
+			}
+		}
+		m.tallyOn = m.connection
 		m.tally, m.counted, m.changed = &t, stored.Ledger.InFlight, false
 	}
 	if m.tally == nil {
@@ -235,6 +248,9 @@ func (m *modelManager) write(stored, next fleetv1alpha1.AgentRunClusterStatusSta
 		return
 	}
 	m.w.apply(stored, next)
+	if next.Ledger.Held > 0 {
+		m.w.held = m.w.held.Union(sets.KeySet(m.book.gone))
+	}
 	switch becomes {
 	case written:
 		m.book.Wrote(next.Ledger)
@@ -285,6 +301,8 @@ type world struct {
 	managers     []*modelManager
 	processes    int
 	marksRefused bool
+	// held are the runs that went and that a manager said it held in memory.
+	held sets.Set[types.UID]
 	// failures are all that happened, recorded those that were put on record.
 	failures map[types.UID]Run
 	recorded []Run
@@ -297,7 +315,7 @@ func newWorld(t *testing.T, rng *rand.Rand) *world {
 		t: t, rng: rng, now: epoch, offset: time.Duration(rng.IntN(1200)-600) * time.Second,
 		member:   modelMember{revision: 10_000, runs: map[string]Run{}, removed: map[types.UID]int{}},
 		versions: make([]fleetv1alpha1.AgentRunClusterStatusStatus, 1),
-		failures: map[types.UID]Run{},
+		failures: map[types.UID]Run{}, held: sets.New[types.UID](),
 	}
 }
 

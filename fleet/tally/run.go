@@ -41,7 +41,7 @@ type Run struct {
 	Created   time.Time
 	Completed time.Time
 	// Unsettled says that a failed run has no Succeeded condition yet, so that its reason
-	// may change: somebody else than the manager ended it.
+	// may change: somebody else than the manager ended it. One on its way out gets none.
 	Unsettled bool
 	// Marked says that the run bears the mark of being in the ledger's totals.
 	Marked bool
@@ -75,7 +75,7 @@ func RunOf(r *agentv1alpha1.AgentRun, ledger types.UID) Run {
 	if run.failed() {
 		end := r.Ending()
 		run.Reason, run.Message = failure(end)
-		run.Unsettled = end == nil || end.Type != agentv1alpha1.ConditionSucceeded
+		run.Unsettled = (end == nil || end.Type != agentv1alpha1.ConditionSucceeded) && r.DeletionTimestamp == nil
 	}
 	return run
 }

@@ -106,6 +106,20 @@ func TestRunOf(t *testing.T) {
 	}
 }
 
+// A run on its way out keeps the status it has: nobody will settle its reason.
+func TestRunOfOneOnItsWayOut(t *testing.T) {
+	run := &agentv1alpha1.AgentRun{Status: agentv1alpha1.AgentRunStatus{
+		Phase: agentv1alpha1.AgentRunFailed, Conditions: []metav1.Condition{condition("Ready", metav1.ConditionFalse, "PodFailed", 2)},
+	}}
+	if !RunOf(run, "ledger").Unsettled {
+		t.Error("the reason of a run that another controller ended is said to be settled")
+	}
+	run.DeletionTimestamp = metaAt(3)
+	if got := RunOf(run, "ledger"); got.Unsettled || got.Reason != "PodFailed" {
+		t.Errorf("on its way out: unsettled %v, reason %s; want false, PodFailed", got.Unsettled, got.Reason)
+	}
+}
+
 func TestRunOfMarks(t *testing.T) {
 	cases := map[string]struct {
 		mark   string

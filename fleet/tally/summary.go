@@ -25,6 +25,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/text"
@@ -46,9 +47,10 @@ func (m Member) Observed() bool {
 	return meta.IsStatusConditionTrue(m.Status.Conditions, fleetv1alpha1.ConditionConnected)
 }
 
-// Summary sums up the members as of now, which their windows are counted to. Its Ready
-// condition has no times: whoever stores it knows when it last changed.
-func Summary(members []Member, now time.Time) fleetv1alpha1.AgentRunFleetStatusStatus {
+// Summary sums up the members as of now, which their windows are counted to. A reason that
+// has a line in the summary before keeps it. The Ready condition has no times: whoever
+// stores it knows when it last changed.
+func Summary(before fleetv1alpha1.AgentRunFleetStatusStatus, members []Member, now time.Time) fleetv1alpha1.AgentRunFleetStatusStatus {
 	out := fleetv1alpha1.AgentRunFleetStatusStatus{TotalExact: true}
 	failures := sums{}
 	for _, m := range members {
@@ -62,7 +64,7 @@ func Summary(members []Member, now time.Time) fleetv1alpha1.AgentRunFleetStatusS
 		addFailures(&out, failures, m, now)
 		out.ClusterSummaries = append(out.ClusterSummaries, summaryOf(m))
 	}
-	kept, omitted := failures.bounded()
+	kept, omitted := failures.bounded(reasonsOf(before))
 	for _, s := range kept {
 		out.Failures = append(out.Failures, fleetv1alpha1.FleetFailureCount{
 			FailureCount: s.FailureCount, Clusters: count32(s.clusters.Len()),
@@ -74,6 +76,14 @@ func Summary(members []Member, now time.Time) fleetv1alpha1.AgentRunFleetStatusS
 	out.Conditions = []metav1.Condition{ready(out.ClusterSummaries)}
 	boundSummaries(&out)
 	return out
+}
+
+func reasonsOf(status fleetv1alpha1.AgentRunFleetStatusStatus) sets.Set[string] {
+	reasons := sets.New[string]()
+	for _, f := range status.Failures {
+		reasons.Insert(f.Reason)
+	}
+	return reasons
 }
 
 func count32(n int) int32 { return int32(n) } //nolint:gosec // counts of members, far below 2^31

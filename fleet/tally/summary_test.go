@@ -24,6 +24,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
@@ -122,7 +123,7 @@ func TestSummary(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, Summary(tc.members, at(600))); diff != "" {
+			if diff := cmp.Diff(tc.want, Summary(fleetStatus{}, tc.members, at(600))); diff != "" {
 				t.Errorf("Summary (-want +got):\n%s", diff)
 			}
 		})
@@ -165,7 +166,7 @@ func TestSummaryCountsWindowsToNow(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := Summary(tc.members, tc.now)
+			got := Summary(fleetStatus{}, tc.members, tc.now)
 			f := got.Failures[0]
 			if f.LastHour != tc.wantHour || f.LastDay != tc.wantDay || f.Clusters != tc.wantClusters {
 				t.Errorf("%d in the last hour and %d in the last day in %d members, want %d, %d, %d",
@@ -212,7 +213,7 @@ func TestSummaryOfStaleMembers(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := Summary(tc.members, at(600))
+			got := Summary(fleetStatus{}, tc.members, at(600))
 			if diff := cmp.Diff(tc.wantOldest, got.Clusters.OldestContactTime); diff != "" {
 				t.Errorf("oldest contact (-want +got):\n%s", diff)
 			}
@@ -227,7 +228,7 @@ func TestSummaryOfStaleMembers(t *testing.T) {
 func TestSummaryLeavesMembersAlone(t *testing.T) {
 	m := lost(member("f/a", failed("x", "E", 1), inPhase("Running")[0]), metav1.ConditionUnknown, "Unreachable")
 	before := m.Status.DeepCopy()
-	Summary([]Member{m}, at(3*3600))
+	Summary(fleetStatus{}, []Member{m}, at(3*3600))
 	if diff := cmp.Diff(*before, m.Status); diff != "" {
 		t.Errorf("the member's status (-before +after):\n%s", diff)
 	}
@@ -242,7 +243,7 @@ func TestSummaryBoundsItsLists(t *testing.T) {
 		}
 		members = append(members, m)
 	}
-	got := Summary(members, at(600))
+	got := Summary(fleetStatus{}, members, at(600))
 	if len(got.ClusterSummaries) != fleetv1alpha1.MaxClusterSummaries || got.ClusterSummariesOmitted != 20 {
 		t.Errorf("%d members listed and %d left out, want 50 and 20", len(got.ClusterSummaries), got.ClusterSummariesOmitted)
 	}
@@ -276,14 +277,44 @@ func TestSummaryEqualsARecount(t *testing.T) {
 			members = append(members, m)
 			recount(want, runs, observed)
 		}
-		summary := Summary(members, at(600))
+		summary := Summary(fleetStatus{}, members, at(600))
 		if diff := cmp.Diff(want, numbers(summary)); diff != "" {
 			t.Fatalf("numbers (-recount +Summary):\n%s", diff)
 		}
 		rng.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
-		if diff := cmp.Diff(summary, Summary(members, at(600))); diff != "" {
+		if diff := cmp.Diff(summary, Summary(fleetStatus{}, members, at(600))); diff != "" {
 			t.Fatalf("Summary depends on the order (-before +after):\n%s", diff)
 		}
+	}
+}
+
+// TestSummaryTotalsGrow: with more reasons than lines, those that have one keep it.
+func TestSummaryTotalsGrow(t *testing.T) {
+	var old, young []Run
+	for i := range fleetv1alpha1.MaxFailureReasons - 1 {
+		old = append(old, failed(fmt.Sprint("o", i), fmt.Sprintf("Old%02d", i), i))
+	}
+	for i := range 3 {
+		young = append(young, failed(fmt.Sprint("y", i), fmt.Sprintf("Young%02d", i), i))
+	}
+	first := Summary(fleetStatus{}, []Member{member("f/a", old...)}, at(600))
+	for i := range 5 {
+		young = append(young, failed(fmt.Sprint("z", i), "Young02", i))
+	}
+	then := Summary(first, []Member{member("f/a", old...), member("f/b", young...)}, at(600))
+	got := map[string]int64{}
+	for _, f := range then.Failures {
+		got[f.Reason] = f.Total
+	}
+	want := map[string]int64{fleetv1alpha1.ReasonOther: 8}
+	for _, run := range old {
+		want[run.Reason] = 1
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("totals by reason (-want +got):\n%s", diff)
+	}
+	if then.ReasonsOmitted != 3 {
+		t.Errorf("%d reasons are said to be left out, want 3", then.ReasonsOmitted)
 	}
 }
 
@@ -291,12 +322,12 @@ func TestSummaryEqualsARecount(t *testing.T) {
 // used again.
 func play(rng *rand.Rand) []Run {
 	runs := map[string]Run{}
-	for range rng.IntN(60) {
+	for step := range rng.IntN(60) {
 		name := fmt.Sprint("r", rng.IntN(12))
 		run, exists := runs[name]
 		switch {
 		case !exists:
-			runs[name] = Run{Namespace: "ns", Name: name, Phase: agentv1alpha1.AgentRunPending}
+			runs[name] = Run{UID: types.UID(fmt.Sprint(name, "-", step)), Namespace: "ns", Name: name, Phase: agentv1alpha1.AgentRunPending}
 		case run.Phase == agentv1alpha1.AgentRunFailed || run.Phase == agentv1alpha1.AgentRunSucceeded:
 			delete(runs, name)
 		default:
@@ -319,6 +350,8 @@ func recount(into map[string]int, runs []Run, observed bool) {
 		switch {
 		case run.Phase == "Failed":
 			into[run.Reason]++
+			into["total "+run.Reason]++
+			into["total"]++
 			into["Failed"]++
 		case run.Phase == "Succeeded" || observed:
 			into[string(run.Phase)]++
@@ -331,10 +364,11 @@ func recount(into map[string]int, runs []Run, observed bool) {
 func numbers(s fleetv1alpha1.AgentRunFleetStatusStatus) map[string]int {
 	all := map[string]int{
 		"Pending": int(s.Runs.Pending), "Running": int(s.Runs.Running), "Succeeded": int(s.Runs.Succeeded),
-		"Failed": int(s.Runs.Failed), "Unknown": int(s.Runs.Unknown),
+		"Failed": int(s.Runs.Failed), "Unknown": int(s.Runs.Unknown), "total": int(s.TotalFailures),
 	}
 	for _, f := range s.Failures {
 		all[f.Reason] += int(f.Current)
+		all["total "+f.Reason] += int(f.Total)
 	}
 	for key, n := range all {
 		if n == 0 {

@@ -48,29 +48,44 @@ func (s sums) add(cluster string, f fleetv1alpha1.FailureCount) {
 	}
 }
 
-// bounded returns the sums, most first. Where there are more than MaxFailureReasons,
-// the last are summed under ReasonOther; it says how many they are.
-func (s sums) bounded() (kept []*sum, omitted int) {
-	all := slices.SortedFunc(maps.Values(s), func(a, b *sum) int { return mostFirst(a.FailureCount, b.FailureCount) })
-	if len(all) <= fleetv1alpha1.MaxFailureReasons {
-		return all, 0
-	}
-	other := &sum{clusters: sets.New[string]()}
-	other.Reason = fleetv1alpha1.ReasonOther
-	kept = []*sum{other}
-	for _, one := range all {
-		if one.Reason != fleetv1alpha1.ReasonOther && len(kept) < fleetv1alpha1.MaxFailureReasons {
+// bounded returns the sums, most first. Where there is no room for a line for each reason,
+// those that had one before keep it, so that no total shrinks, and the last of the others
+// are summed under ReasonOther; it says how many they are.
+func (s sums) bounded(before sets.Set[string]) (kept []*sum, omitted int) {
+	other := s[fleetv1alpha1.ReasonOther]
+	for _, one := range slices.SortedFunc(maps.Values(s), keptFirst(before)) {
+		switch {
+		case one.Reason == fleetv1alpha1.ReasonOther:
+		case len(kept) < fleetv1alpha1.MaxFailureReasons-1:
 			kept = append(kept, one)
-			continue
-		}
-		if one.Reason != fleetv1alpha1.ReasonOther {
+		default:
 			omitted++
+			if other == nil {
+				other = &sum{clusters: sets.New[string]()}
+				other.Reason = fleetv1alpha1.ReasonOther
+			}
+			other.merge(one.FailureCount)
+			other.clusters = other.clusters.Union(one.clusters)
 		}
-		other.merge(one.FailureCount)
-		other.clusters = other.clusters.Union(one.clusters)
+	}
+	if other != nil {
+		kept = append(kept, other)
 	}
 	slices.SortFunc(kept, func(a, b *sum) int { return mostFirst(a.FailureCount, b.FailureCount) })
 	return kept, omitted
+}
+
+// keptFirst orders the reasons that had a line before the others, and else most first.
+func keptFirst(before sets.Set[string]) func(a, b *sum) int {
+	rank := func(s *sum) int {
+		if before.Has(s.Reason) {
+			return 0
+		}
+		return 1
+	}
+	return func(a, b *sum) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), mostFirst(a.FailureCount, b.FailureCount))
+	}
 }
 
 // merge adds the numbers of f, and takes its last run when it is the later one.

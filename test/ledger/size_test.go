@@ -79,7 +79,7 @@ func TestSize(t *testing.T) {
 		members = append(members, f.ordinary(i+1, now))
 	}
 	begun := time.Now()
-	summary := tally.Summary(members, now)
+	summary := tally.Summary(fleetv1alpha1.AgentRunFleetStatusStatus{}, members, now)
 	t.Logf("One summary over %d members took %s", len(members), time.Since(begun).Round(time.Millisecond))
 	f.Expect(summary).To(And(
 		HaveField("Clusters.Total", BeEquivalentTo(sizeMembers)),

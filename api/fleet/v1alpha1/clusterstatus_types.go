@@ -209,6 +209,12 @@ type FailureLedger struct {
 	// +optional
 	Waiting int32 `json:"waiting,omitempty"`
 
+	// held is the number of those waiting whose runs are gone already: the manager that wrote
+	// the ledger has them in memory alone. If it ends before they are recorded they are missed.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Held int32 `json:"held,omitempty"`
+
 	// missed is the number of failures that were seen and could not be recorded before
 	// their runs were deleted. They are not in the totals.
 	// +kubebuilder:validation:Minimum=0
