@@ -18,6 +18,7 @@ package tally
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -77,7 +78,7 @@ func TestHeld(t *testing.T) {
 		full = append(full, failed(fmt.Sprint("u", i), "E", i))
 	}
 	stored := recordedOf(full...)
-	more := append(full, failed("exists", "E", 1))
+	more := slices.Concat(full, []Run{failed("exists", "E", 1)})
 	got := Observe(stored, seen(Observation{MayCount: always, Gone: []Run{failed("a", "E", 1), failed("b", "E", 1)}, Pending: 3}, stored, more...))
 	if got.Ledger.Waiting != 6 || got.Ledger.Held != 5 || got.TotalExact {
 		t.Errorf("waiting %d, held %d, exact %v; want 6, 5, false", got.Ledger.Waiting, got.Ledger.Held, got.TotalExact)

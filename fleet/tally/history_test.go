@@ -241,11 +241,7 @@ func (w *world) judge(h history) {
 		onRecord.Insert(run.UID)
 	}
 	missing := sets.KeySet(w.failures).Difference(onRecord)
-	for _, run := range w.member.runs {
-		if run.failed() && (missing.Has(run.UID) || !run.Marked) {
-			w.t.Errorf("run %s exists: on record %v, marked %v", run.UID, onRecord.Has(run.UID), run.Marked)
-		}
-	}
+	w.judgeExisting(onRecord)
 	if h.onlyMarked && missing.Len() > 0 {
 		w.t.Errorf("%d of %d failures are not on record", missing.Len(), len(w.failures))
 	}
@@ -255,11 +251,19 @@ func (w *world) judge(h history) {
 	for _, m := range w.managers {
 		w.judgeLost(m, h, missing, end)
 	}
-	if h.managers == 1 && missing.Intersection(w.held).Len() > 0 && end.TotalExact {
-		w.t.Errorf("%v were held by managers that are no more, and the totals are said to be exact", missing.Intersection(w.held).UnsortedList())
+	if held := missing.Intersection(w.held); h.managers == 1 && held.Len() > 0 && end.TotalExact {
+		w.t.Errorf("%v were held by managers that are no more, and the totals are said to be exact", held.UnsortedList())
 	}
 	if end.Ledger.Waiting != 0 {
 		w.t.Errorf("%d failures wait at the end", end.Ledger.Waiting)
+	}
+}
+
+func (w *world) judgeExisting(onRecord sets.Set[types.UID]) {
+	for _, run := range w.member.runs {
+		if run.failed() && (!onRecord.Has(run.UID) || !run.Marked) {
+			w.t.Errorf("run %s exists: on record %v, marked %v", run.UID, onRecord.Has(run.UID), run.Marked)
+		}
 	}
 }
 
