@@ -20,6 +20,10 @@ IMG ?= ghcr.io/konveyor/agentrun-fleet:$(VERSION)
 KUBE_LDFLAGS := $(foreach pkg,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
 	-X $(pkg).gitVersion=$(KUBE_VERSION) -X $(pkg).gitMajor=1 -X $(pkg).gitMinor=36 -X $(pkg).gitTreeState=archive)
 
+# Tests mostly wait, and an API server takes 310 MB: so many on two cores, and no more on
+# a machine with many.
+GO_TEST_PARALLEL := -p 3 -parallel 4
+
 ##@ Main
 
 .PHONY: help
@@ -28,7 +32,7 @@ help: ## Show this list
 
 .PHONY: test
 test: programs ## Run every test on real API servers (the first run builds them)
-	go test -timeout 30m -parallel 4 ./...
+	go test -timeout 30m $(GO_TEST_PARALLEL) ./...
 
 .PHONY: build
 build: ## Build the manager into bin/
@@ -110,7 +114,15 @@ lint: golangci-lint ## Run golangci-lint
 
 .PHONY: race
 race: programs ## Run what is concurrent with the race detector, but for the longest (needs a C compiler)
-	go test -race -short -timeout 30m ./api/... ./cmd/fleet-manager/... ./fleet/... ./providers/... ./test/chaos/... ./test/ledger/...
+	go test -race -short -timeout 30m $(GO_TEST_PARALLEL) ./api/... ./cmd/fleet-manager/... ./fleet/... ./providers/... ./test/ledger/...
+
+.PHONY: chaos
+chaos: programs ## Disturb four members for CHAOS_DURATION (100s), with the race detector. CHAOS_SEED=7 repeats a plan
+	CHAOS_DURATION=$(or $(CHAOS_DURATION),100s) go test -race -v -count=1 -timeout 60m ./test/chaos
+
+.PHONY: fuzz
+fuzz: ## Look for kubeconfigs that get past the checks, for FUZZ_TIME (20s)
+	go test -run '^$$' -fuzz FuzzParseKubeconfig -fuzztime $(or $(FUZZ_TIME),20s) ./providers/kubeconfigsecret
 
 .PHONY: cover
 cover: ## Hold the pure packages to 95% statement coverage
