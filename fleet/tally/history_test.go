@@ -292,16 +292,18 @@ type view struct {
 	Total    map[string]int64
 	LastHour map[string]int64
 	LastDay  map[string]int64
-	History  int64
-	Sum      int64
-	LastRun  map[string]string
-	Recent   []string
-	Omitted  int64
+	// History is by the start of the hour.
+	History map[string]int64
+	Sum     int64
+	LastRun map[string]string
+	Recent  []string
+	Omitted int64
 }
 
 func newView() view {
 	return view{
 		Total: map[string]int64{}, LastHour: map[string]int64{}, LastDay: map[string]int64{}, LastRun: map[string]string{},
+		History: map[string]int64{},
 	}
 }
 
@@ -319,7 +321,7 @@ func naive(failures []Run, now time.Time, offset time.Duration) view {
 		}
 		if at.Truncate(time.Hour).After(now.Truncate(time.Hour).Add(-24 * time.Hour)) {
 			v.LastDay[run.Reason]++
-			v.History++
+			v.History[at.UTC().Truncate(time.Hour).String()]++
 		}
 		if v.LastRun[run.Reason] == "" {
 			v.LastRun[run.Reason] = run.Name
@@ -344,8 +346,9 @@ func naiveView(s fleetv1alpha1.AgentRunClusterStatusStatus) view {
 			v.LastRun[f.Reason] = f.LastRun.Name
 		}
 	}
-	for _, count := range s.History {
-		v.History += count
+	for i, count := range s.History {
+		hour := s.HistoryTime.Add(time.Duration(i+1-len(s.History)) * time.Hour)
+		put(v.History, hour.UTC().String(), count)
 	}
 	for _, f := range s.RecentFailures {
 		v.Recent = append(v.Recent, fmt.Sprint(f.Name, f.Time.UTC()))
