@@ -29,14 +29,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	rbacmember "github.com/konveyor/agentrun-fleet/config/rbac/member"
 	"github.com/konveyor/agentrun-fleet/test/harness"
@@ -58,30 +56,12 @@ const (
 var managerBinary string
 
 func TestMain(m *testing.M) {
-	log.SetLogger(logr.Discard()) // envtest's
-	code, err := buildAndRun(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func buildAndRun(m *testing.M) (int, error) {
 	flag.Parse()
 	// The tests wait most of the time: the number of processors is no measure for them.
 	if err := flag.Set("test.parallel", fmt.Sprint(atATime)); err != nil {
-		return 1, err
+		panic(err)
 	}
-	dir, err := os.MkdirTemp("", "fleet-manager-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if managerBinary, err = harness.BuildManager(context.Background(), dir); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	os.Exit(harness.RunWithManager(m, &managerBinary))
 }
 
 // fleet is a hub, and members in front of which proxies stand.
