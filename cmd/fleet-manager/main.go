@@ -27,7 +27,6 @@ import (
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 )
 
 // version is set by the linker.
@@ -60,7 +59,7 @@ func execute(args []string) error {
 	if errs := o.Validate(); len(errs) > 0 {
 		return fmt.Errorf("cannot start: %w", errs.ToAggregate())
 	}
-	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&o.zap)))
+	setLogger(&o.zap)
 	ctrl.Log.Info("Starting fleet-manager", "version", version)
 	hub, err := config.GetConfig()
 	if err != nil {

@@ -129,7 +129,7 @@ func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Con
 	if err != nil {
 		return nil, err
 	}
-	authenticated = dialer.roundTripper(authenticated)
+	authenticated = &discreet{RoundTripper: dialer.roundTripper(authenticated), secrets: secretsOf(cfg), timeout: o.CallTimeout}
 	// The checks have their own patience, so that a member that turns away one kind of request is
 	// not taken for one that turns away all.
 	others := &patient{RoundTripper: authenticated, clock: o.Clock, limit: o.BackoffMax}
