@@ -42,7 +42,8 @@ limitations under the License.
 //   - Another kubeconfig, or another list of namespaces, replaces the connection only after it has proven itself;
 //     until then, and if it never does, the former one stays in use. Controllers are then
 //     engaged anew, with another cluster.Cluster under the same name, without having been
-//     disengaged. A Secret whose key is taken away disengages at once. Labels and
+//     disengaged. If one of them fails to, the former cluster.Cluster is engaged again, with the
+//     same context. A Secret whose key is taken away disengages at once. Labels and
 //     other annotations reconnect nothing.
 //   - A member that no longer accepts the credentials in use has what the Secret says now tried
 //     at once. Its condition changes after the same number of failed probes as for other causes.

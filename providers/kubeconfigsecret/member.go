@@ -174,10 +174,8 @@ func (m *member) uses(want desire) bool {
 
 // keep waits while the connection in use is the desired one and runs, or until it is to be looked at anew.
 func (m *member) keep(want desire) *failure {
-	m.mu.Lock()
-	conn := m.inUse
-	m.mu.Unlock()
-	if conn == nil {
+	stopped := m.stopped()
+	if stopped == nil {
 		return nil // superseded before it was put to use
 	}
 	select {
@@ -185,7 +183,7 @@ func (m *member) keep(want desire) *failure {
 		return nil
 	case <-m.again:
 		return nil
-	case <-conn.stopped:
+	case <-stopped:
 	}
 	m.disengage()
 	f := unreachable("The member's cluster ended unexpectedly")
@@ -193,28 +191,47 @@ func (m *member) keep(want desire) *failure {
 	return f
 }
 
-// pause waits until it is worth trying again.
+// stopped is closed once the cluster of the connection in use has ended; nil when there is none.
+func (m *member) stopped() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inUse == nil {
+		return nil
+	}
+	return m.inUse.stopped
+}
+
+// pause waits until it is worth trying again, or the connection that could not be replaced ends.
 func (m *member) pause(want desire, f *failure, failures int) {
 	if want.ctx.Err() != nil {
 		return
 	}
+	again, retry := m.again, (<-chan time.Time)(nil)
 	if f.settled {
-		<-want.ctx.Done()
-		return
+		again = nil
+	} else {
+		timer := m.provider.opts.Clock.NewTimer(m.backoff(f, failures))
+		defer timer.Stop()
+		retry = timer.C()
 	}
+	select {
+	case <-want.ctx.Done():
+	case <-again:
+	case <-retry:
+	case <-m.stopped():
+		m.disengage()
+		m.failed(want, f)
+	}
+}
+
+// backoff is how long to wait after so many failures in a row.
+func (m *member) backoff(f *failure, failures int) time.Duration {
 	o := m.provider.opts
 	limit := o.BackoffMax
 	if f.mendable() {
 		limit = min(limit, o.MendInterval)
 	}
-	wait := delay(failures, o.BackoffBase, limit, rand.Float64()) //nolint:gosec // jitter
-	timer := o.Clock.NewTimer(max(wait, f.after))
-	defer timer.Stop()
-	select {
-	case <-want.ctx.Done():
-	case <-m.again:
-	case <-timer.C():
-	}
+	return max(delay(failures, o.BackoffBase, limit, rand.Float64()), f.after) //nolint:gosec // jitter
 }
 
 // connect builds and proves a connection without touching the one in use. No lock is held.
@@ -263,68 +280,6 @@ func (m *member) aim(host string) {
 			m.snapshot.Endpoint = printable(host, maxEndpoint)
 		}
 	})
-}
-
-// swap puts a proven connection in the place of the one in use: controllers change over in
-// Engage, requests in flight keep the old one for a while.
-func (m *member) swap(want desire, fresh *Connection) *failure {
-	old, ok := m.replace(want, fresh)
-	if !ok {
-		fresh.close()
-		return nil
-	}
-	if err := m.provider.aware.Engage(fresh.ctx, m.name, fresh.cluster); err != nil {
-		m.disengage()
-		m.retire(old)
-		return setUpFailed(err)
-	}
-	m.retire(old)
-	m.helpers.Go(func() { m.watchHealth(fresh) })
-	m.update(func() {
-		m.observed = observation{engaged: true}
-		m.lastContact = m.provider.opts.Clock.Now()
-		m.snapshot.KubernetesVersion = fresh.found.version
-		m.snapshot.Endpoint = printable(fresh.Config.Host, maxEndpoint)
-	})
-	return nil
-}
-
-// replace returns the connection that was in use, and false when nobody asks for the fresh one any longer.
-// It comes before Engage, since controllers ask for the cluster at once, and decide by what Lookup says.
-func (m *member) replace(want desire, fresh *Connection) (old *Connection, ok bool) {
-	m.update(func() {
-		if want.ctx.Err() != nil {
-			return
-		}
-		old, ok = m.inUse, true
-		m.inUse = fresh
-		m.snapshot.ClockOffset = fresh.dates.offset(m.snapshot.ClockOffset)
-	})
-	return old, ok
-}
-
-// retire closes a replaced connection once what is in flight on it had time to end.
-func (m *member) retire(old *Connection) {
-	if old == nil {
-		return
-	}
-	o := m.provider.opts
-	m.helpers.Go(func() {
-		sleep(m.ctx, o.Clock, o.RotationOverlap)
-		old.close()
-	})
-}
-
-// disengage closes the connection in use; Get answers ErrClusterNotFound from then on.
-func (m *member) disengage() {
-	m.mu.Lock()
-	conn := m.inUse
-	m.inUse = nil
-	m.observed = observation{}
-	m.mu.Unlock()
-	if conn != nil {
-		conn.close()
-	}
 }
 
 // failed records that the desired kubeconfig could not be put to use.

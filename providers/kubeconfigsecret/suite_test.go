@@ -263,6 +263,12 @@ func (f *fleet) name(cluster string) multicluster.ClusterName {
 	return kubeconfigsecret.MemberName(f.namespace, cluster)
 }
 
+// inUse is the cluster of a member that is engaged; nil when it is not.
+func (f *fleet) inUse(name string) cluster.Cluster {
+	cl, _ := f.provider.Get(f.t.Context(), f.name(name))
+	return cl
+}
+
 // put creates or replaces a member's Secret. A nil kubeconfig leaves the key out.
 func (f *fleet) put(cluster string, kubeconfig []byte) {
 	f.t.Helper()
