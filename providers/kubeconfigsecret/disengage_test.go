@@ -112,7 +112,7 @@ func TestDisengageInEveryWay(t *testing.T) {
 				for _, call := range calls {
 					f.Eventually(call, time.Second).Should(Receive(MatchError(ContainSubstring("disengaged"))), "a call in flight goes on")
 				}
-				if way == "keyless" {
+				if way == "keyless" { // docs/adr/0011
 					f.Eventually(f.reason(name), disengagedWithin).Should(Equal(kubeconfigsecret.ReasonInvalidKubeconfig))
 				} else {
 					f.Eventually(f.reason(name), disengagedWithin).Should(BeEmpty())

@@ -22,7 +22,7 @@ limitations under the License.
 // A member is a Secret of type cluster.x-k8s.io/secret, labelled
 // cluster.x-k8s.io/cluster-name: <c>, named <c>-kubeconfig, with the kubeconfig
 // under the key "value". Its name is <namespace>/<c>. Type, label and name must
-// agree, else the Secret is ignored; a missing key is reported on the member.
+// agree, else the Secret is ignored; a missing key is reported on the member (docs/adr/0011).
 // Secrets are read and never written. Two annotations change how a member is treated:
 // NamespacesAnnotation limits it to some of its namespaces, PausedAnnotation asks for no writes,
 // which is for whoever writes to obey (Provider.Lookup).

@@ -17,13 +17,11 @@ limitations under the License.
 package kubeconfigsecret
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -109,7 +107,7 @@ type Policy struct {
 
 // ParseKubeconfig turns a kubeconfig that comes from outside into a rest.Config, or
 // says which field is wrong and what to put there. Nothing is executed, dialled or
-// read from disk, and the result is built only from fields that were checked here:
+// read from disk, and the result is built, once all of it was checked, only from these fields:
 // server, tls-server-name, disable-compression, the CA and credentials given inline, and
 // what policy allows. Errors never quote a value of the kubeconfig.
 func ParseKubeconfig(raw []byte, policy Policy) (*rest.Config, error) {
@@ -124,86 +122,32 @@ func ParseKubeconfig(raw []byte, policy Policy) (*rest.Config, error) {
 	if err := errors.Join(sel.cluster.refused(sel.clusterPath, policy), sel.user.refused(sel.userPath)); err != nil {
 		return nil, err
 	}
-	cfg := &rest.Config{}
-	if err := sel.cluster.applyTo(cfg, sel.clusterPath, policy.Servers); err != nil {
+	server, err := sel.cluster.checked(sel.clusterPath, policy.Servers)
+	if err != nil {
 		return nil, err
 	}
-	if err := sel.user.applyTo(cfg, sel.userPath); err != nil {
+	user, err := sel.user.checked(sel.userPath)
+	if err != nil {
 		return nil, err
 	}
-	return cfg, nil
+	return configOf(sel, server, user), nil
 }
 
-// decodeKubeconfig checks the shape of the YAML before any of it is interpreted.
-func decodeKubeconfig(raw []byte) (*kubeconfigFile, error) {
-	if len(raw) > maxKubeconfigBytes {
-		return nil, fmt.Errorf("kubeconfig is larger than %d bytes: keep only the member's own context in it", maxKubeconfigBytes)
+// configOf needs what was checked.
+func configOf(sel *chosen, server checkedCluster, user checkedUser) *rest.Config {
+	cfg := &rest.Config{
+		Host:        sel.cluster.Server,
+		BearerToken: sel.user.Token, Username: sel.user.Username, Password: sel.user.Password,
+		DisableCompression: sel.cluster.DisableCompression,
+		TLSClientConfig: rest.TLSClientConfig{
+			Insecure: sel.cluster.InsecureSkipTLSVerify, ServerName: sel.cluster.TLSServerName,
+			CAData: server.ca, CertData: user.cert, KeyData: user.key,
+		},
 	}
-	if len(bytes.TrimSpace(raw)) == 0 {
-		return nil, errors.New("kubeconfig is empty: put a kubeconfig there")
+	if server.proxy != nil {
+		cfg.Proxy = http.ProxyURL(server.proxy)
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(raw))
-	var document yaml.Node
-	if err := decoder.Decode(&document); err != nil {
-		return nil, fmt.Errorf("kubeconfig is not YAML%s: put a kubeconfig there", atLine(err))
-	}
-	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, errors.New("kubeconfig holds more than one YAML document: keep one")
-	}
-	nodes := 0
-	if err := checkNode(&document, 0, &nodes); err != nil {
-		return nil, err
-	}
-	strict := yaml.NewDecoder(bytes.NewReader(raw))
-	strict.KnownFields(true)
-	file := &kubeconfigFile{}
-	if err := strict.Decode(file); err != nil {
-		return nil, fmt.Errorf("kubeconfig has a field that no kubeconfig has, or a value of the wrong type%s: correct it", atLine(err))
-	}
-	if (file.Kind != "" && file.Kind != "Config") || (file.APIVersion != "" && file.APIVersion != "v1") {
-		return nil, errors.New("fields apiVersion and kind: want v1 and Config: put a kubeconfig there")
-	}
-	return file, nil
-}
-
-// checkNode refuses what lets a small document mean a large or an ambiguous one.
-func checkNode(node *yaml.Node, depth int, nodes *int) error {
-	*nodes++
-	switch {
-	case depth > maxKubeconfigDepth || *nodes > maxKubeconfigNodes:
-		return fmt.Errorf("kubeconfig line %d: nests deeper than %d or has more than %d values: keep only the member's own context in it",
-			node.Line, maxKubeconfigDepth, maxKubeconfigNodes)
-	case node.Kind == yaml.AliasNode || node.Anchor != "":
-		return fmt.Errorf("kubeconfig line %d: YAML anchors and aliases are refused: write the value out", node.Line)
-	case node.Style&yaml.TaggedStyle != 0:
-		return fmt.Errorf("kubeconfig line %d: YAML tags are refused: write the plain value", node.Line)
-	}
-	if node.Kind == yaml.MappingNode {
-		if err := checkKeys(node); err != nil {
-			return err
-		}
-	}
-	for _, child := range node.Content {
-		if err := checkNode(child, depth+1, nodes); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkKeys(mapping *yaml.Node) error {
-	seen := map[string]bool{}
-	for i := 0; i < len(mapping.Content); i += 2 {
-		key := mapping.Content[i]
-		switch {
-		case key.Kind != yaml.ScalarNode || key.Value == "<<":
-			return fmt.Errorf("kubeconfig line %d: a key must be a plain word: correct it", key.Line)
-		case seen[key.Value]:
-			return fmt.Errorf("kubeconfig line %d: the same key stands there twice: keep one", key.Line)
-		}
-		seen[key.Value] = true
-	}
-	return nil
+	return cfg
 }
 
 // chosen is the one context that is used, with the paths that errors name.
@@ -311,51 +255,52 @@ func present(node yaml.Node) bool {
 	return !node.IsZero() && node.Tag != "!!null"
 }
 
-func (c *clusterEntry) applyTo(cfg *rest.Config, path string, servers Allowlist) error {
+// checkedCluster is what a cluster's entry holds in another form.
+type checkedCluster struct {
+	ca    []byte
+	proxy *url.URL // nil when there is none
+}
+
+func (c *clusterEntry) checked(path string, servers Allowlist) (checkedCluster, error) {
 	switch problem := serverProblem(c.Server, servers); problem {
 	case "":
 	case notAllowed:
-		return fmt.Errorf("field %s.server: %s", path, problem)
+		return checkedCluster{}, fmt.Errorf("field %s.server: %s", path, problem)
 	default:
-		return fmt.Errorf("field %s.server: %s: write https://host:port", path, problem)
+		return checkedCluster{}, fmt.Errorf("field %s.server: %s: write https://host:port", path, problem)
 	}
-	if err := c.applyProxy(cfg, path, servers); err != nil {
-		return err
+	proxy, err := c.checkedProxy(path, servers)
+	if err != nil {
+		return checkedCluster{}, err
 	}
 	ca, err := decodeData(path+".certificate-authority-data", c.CertificateAuthorityData)
 	if err != nil {
-		return err
+		return checkedCluster{}, err
 	}
 	if len(ca) > 0 && !x509.NewCertPool().AppendCertsFromPEM(ca) {
-		return fmt.Errorf("field %s.certificate-authority-data: holds no PEM certificate: put the base64 of one there", path)
+		return checkedCluster{}, fmt.Errorf("field %s.certificate-authority-data: holds no PEM certificate: put the base64 of one there", path)
 	}
 	if len(ca) > 0 && c.InsecureSkipTLSVerify {
-		return fmt.Errorf("fields %[1]s.certificate-authority-data and %[1]s.insecure-skip-tls-verify: both are set: keep the former", path)
+		return checkedCluster{}, fmt.Errorf("fields %[1]s.certificate-authority-data and %[1]s.insecure-skip-tls-verify: both are set: keep the former", path)
 	}
-	cfg.Insecure = c.InsecureSkipTLSVerify
-	cfg.Host = c.Server
-	cfg.ServerName = c.TLSServerName
-	cfg.CAData = ca
-	cfg.DisableCompression = c.DisableCompression
-	return nil
+	return checkedCluster{ca: ca, proxy: proxy}, nil
 }
 
-func (c *clusterEntry) applyProxy(cfg *rest.Config, path string, servers Allowlist) error {
+func (c *clusterEntry) checkedProxy(path string, servers Allowlist) (*url.URL, error) {
 	if c.ProxyURL == "" {
-		return nil
+		return nil, nil
 	}
 	proxy, err := url.Parse(c.ProxyURL)
 	switch {
 	// To an https proxy Go would offer the member's client certificate.
 	case err != nil || proxy.Hostname() == "" || (proxy.Scheme != "http" && proxy.Scheme != "socks5"):
-		return fmt.Errorf("field %s.proxy-url: not the URL of a proxy: write http://host:port or socks5://host:port", path)
+		return nil, fmt.Errorf("field %s.proxy-url: not the URL of a proxy: write http://host:port or socks5://host:port", path)
 	case proxy.User != nil:
-		return fmt.Errorf("field %s.proxy-url: credentials in the URL are refused: use a proxy that needs none", path)
+		return nil, fmt.Errorf("field %s.proxy-url: credentials in the URL are refused: use a proxy that needs none", path)
 	case !servers.mayPermit(proxy.Hostname()):
-		return fmt.Errorf("field %s.proxy-url: %s", path, notAllowed)
+		return nil, fmt.Errorf("field %s.proxy-url: %s", path, notAllowed)
 	}
-	cfg.Proxy = http.ProxyURL(proxy)
-	return nil
+	return proxy, nil
 }
 
 // serverProblem says why a URL cannot be an API server's, without repeating it: it may hold a password.
@@ -378,34 +323,35 @@ func serverProblem(server string, servers Allowlist) string {
 	return ""
 }
 
-func (u *userEntry) applyTo(cfg *rest.Config, path string) error {
+// checkedUser is what a user's entry holds in another form.
+type checkedUser struct{ cert, key []byte }
+
+func (u *userEntry) checked(path string) (checkedUser, error) {
 	cert, err := decodeData(path+".client-certificate-data", u.ClientCertificateData)
 	if err != nil {
-		return err
+		return checkedUser{}, err
 	}
 	key, err := decodeData(path+".client-key-data", u.ClientKeyData)
 	if err != nil {
-		return err
+		return checkedUser{}, err
 	}
 	if len(cert) > 0 || len(key) > 0 {
 		if _, err := tls.X509KeyPair(cert, key); err != nil {
-			return fmt.Errorf("fields %[1]s.client-certificate-data and %[1]s.client-key-data: not a PEM certificate with its key: put the base64 of both there", path)
+			return checkedUser{}, fmt.Errorf("fields %[1]s.client-certificate-data and %[1]s.client-key-data: not a PEM certificate with its key: put the base64 of both there", path)
 		}
 	}
 	for field, value := range map[string]string{"token": u.Token, "username": u.Username, "password": u.Password} {
 		if strings.ContainsFunc(value, isControl) {
-			return fmt.Errorf("field %s.%s: contains a line break or another control character: remove it", path, field)
+			return checkedUser{}, fmt.Errorf("field %s.%s: contains a line break or another control character: remove it", path, field)
 		}
 	}
 	switch {
 	case u.Token != "" && u.Username != "":
-		return fmt.Errorf("fields %[1]s.token and %[1]s.username: both are set: keep one", path)
+		return checkedUser{}, fmt.Errorf("fields %[1]s.token and %[1]s.username: both are set: keep one", path)
 	case u.Token == "" && u.Username == "" && len(cert) == 0:
-		return fmt.Errorf("field %s: has no credentials: give a token, or client-certificate-data and client-key-data", path)
+		return checkedUser{}, fmt.Errorf("field %s: has no credentials: give a token, or client-certificate-data and client-key-data", path)
 	}
-	cfg.CertData, cfg.KeyData = cert, key
-	cfg.BearerToken, cfg.Username, cfg.Password = u.Token, u.Username, u.Password
-	return nil
+	return checkedUser{cert: cert, key: key}, nil
 }
 
 func decodeData(field, value string) ([]byte, error) {
@@ -417,19 +363,4 @@ func decodeData(field, value string) ([]byte, error) {
 		return nil, fmt.Errorf("field %s: not base64: encode the PEM text", field)
 	}
 	return data, nil
-}
-
-// atLine keeps the line number of a YAML error and drops the rest, which quotes the document.
-func atLine(err error) string {
-	if typed := (&yaml.TypeError{}); errors.As(err, &typed) && len(typed.Errors) > 0 {
-		err = errors.New(typed.Errors[0])
-	}
-	var line int
-	text := err.Error()
-	if i := strings.Index(text, "line "); i >= 0 {
-		if _, scanErr := fmt.Sscanf(text[i:], "line %d", &line); scanErr == nil {
-			return fmt.Sprintf(" at line %d", line)
-		}
-	}
-	return ""
 }

@@ -24,12 +24,15 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"math/big"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/client-go/rest"
 )
 
@@ -236,33 +239,67 @@ func TestParseKubeconfigByPolicy(t *testing.T) {
 	}
 }
 
-// FuzzParseKubeconfig checks that whatever is accepted stays within the contract.
+// FuzzParseKubeconfig checks that whatever is accepted stays within the contract, whatever the policy allows.
 func FuzzParseKubeconfig(f *testing.F) {
 	f.Add([]byte(valid))
 	f.Add([]byte(bomb()))
 	f.Add([]byte(`{"users":[{"name":"u","user":{"exec":{"command":"x"}}}]}`))
+	f.Add([]byte(strings.Replace(valid, "6443\n", "6443\n    proxy-url: http://proxy.example:3128\n    insecure-skip-tls-verify: true\n", 1)))
+	servers, err := ParseAllowlist([]string{".example", "192.0.2.0/24"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	policies := []Policy{{}, {AllowProxy: true}, {AllowInsecure: true}, {Servers: servers}, {AllowProxy: true, AllowInsecure: true, Servers: servers}}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		cfg, err := ParseKubeconfig(raw, Policy{})
-		if err != nil {
-			return
-		}
-		allowed := &rest.Config{
-			Host: cfg.Host, BearerToken: cfg.BearerToken, Username: cfg.Username, Password: cfg.Password,
-			DisableCompression: cfg.DisableCompression,
-			TLSClientConfig: rest.TLSClientConfig{
-				ServerName: cfg.ServerName, CAData: cfg.CAData, CertData: cfg.CertData, KeyData: cfg.KeyData,
-			},
-		}
-		if diff := cmp.Diff(allowed, cfg); diff != "" {
-			t.Errorf("accepted more than is allowed:\n%s", diff)
-		}
-		if !strings.HasPrefix(strings.ToLower(cfg.Host), "https://") || strings.ContainsAny(cfg.BearerToken, "\r\n\x00") {
-			t.Errorf("accepted %q", raw)
-		}
-		if cfg.BearerToken == "" && cfg.Username == "" && len(cfg.CertData) == 0 {
-			t.Errorf("accepted without credentials: %q", raw)
+		for _, policy := range policies {
+			cfg, err := ParseKubeconfig(raw, policy)
+			if err == nil {
+				checkAccepted(t, cfg, policy)
+				continue
+			}
+			if cfg != nil || len(err.Error()) > 300 || strings.ContainsFunc(err.Error(), isControl) {
+				t.Errorf("refused by %q, with %v", err, cfg)
+			}
 		}
 	})
+}
+
+// checkAccepted fails for what no kubeconfig may have a rest.Config say.
+func checkAccepted(t *testing.T, cfg *rest.Config, policy Policy) {
+	t.Helper()
+	allowed := &rest.Config{
+		Host: cfg.Host, BearerToken: cfg.BearerToken, Username: cfg.Username, Password: cfg.Password,
+		DisableCompression: cfg.DisableCompression,
+		TLSClientConfig: rest.TLSClientConfig{
+			Insecure: cfg.Insecure && policy.AllowInsecure, ServerName: cfg.ServerName,
+			CAData: cfg.CAData, CertData: cfg.CertData, KeyData: cfg.KeyData,
+		},
+	}
+	if diff := cmp.Diff(allowed, cfg, cmpopts.IgnoreFields(rest.Config{}, "Proxy")); diff != "" {
+		t.Errorf("accepted more than is allowed:\n%s", diff)
+	}
+	server, err := url.Parse(cfg.Host)
+	if err != nil || server.Scheme != "https" || server.User != nil || !policy.Servers.mayPermit(server.Hostname()) {
+		t.Errorf("accepted the server %q", cfg.Host)
+	}
+	if strings.ContainsFunc(cfg.BearerToken+cfg.Username+cfg.Password, isControl) {
+		t.Error("accepted a control character in a credential")
+	}
+	if cfg.BearerToken == "" && cfg.Username == "" && len(cfg.CertData) == 0 {
+		t.Error("accepted without credentials")
+	}
+	checkProxy(t, cfg, policy)
+}
+
+func checkProxy(t *testing.T, cfg *rest.Config, policy Policy) {
+	t.Helper()
+	if cfg.Proxy == nil {
+		return
+	}
+	proxy, err := cfg.Proxy(&http.Request{})
+	if err != nil || !policy.AllowProxy || proxy.User != nil || (proxy.Scheme != "http" && proxy.Scheme != "socks5") || !policy.Servers.mayPermit(proxy.Hostname()) {
+		t.Errorf("accepted the proxy %v", proxy)
+	}
 }
 
 func replace(t *testing.T, in, old, with string) string {

@@ -304,7 +304,7 @@ func (m *member) answered(conn *Connection, version string, at time.Time) {
 		if m.observed.failure != nil && m.observed.refusal != nil {
 			m.tryAgain() // what was refused while the member was lost may work now
 		}
-		m.observed.failure, conn.lost = nil, false
+		m.observed.failure, m.observed.since, conn.lost = nil, time.Time{}, false
 		m.lastContact = at
 		m.snapshot.KubernetesVersion = version
 		m.snapshot.ClockOffset = conn.dates.offset(m.snapshot.ClockOffset)

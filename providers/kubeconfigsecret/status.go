@@ -48,7 +48,7 @@ type Member struct {
 	Labels     map[string]string
 	// Connected is True while the member is engaged and answers, False while somebody
 	// must mend it, Unknown while it is being connected or does not answer.
-	// LastTransitionTime of a loss is the time of the first probe that failed.
+	// LastTransitionTime of a loss is the time of the first probe that failed, until the member answers again.
 	Connected metav1.Condition
 	// LastContactTime is when the member last answered, to 30 s while it is connected. Zero means never.
 	LastContactTime metav1.Time
@@ -113,14 +113,14 @@ func (o observation) condition(paused bool) metav1.Condition {
 	return c
 }
 
-// transition is when the status became what it is now. A loss counts from the first
-// failed probe, not from the one that reached the threshold.
+// transition is when the status became what it is now. A loss counts from the first failed probe, not from the
+// one that reached the threshold, and stays one though its cause, and with it the status, changes.
 func (o observation) transition(old, cond metav1.Condition, now time.Time) metav1.Time {
 	switch {
+	case o.failure != nil && !o.since.IsZero():
+		return metav1.NewTime(o.since)
 	case old.Status == cond.Status:
 		return old.LastTransitionTime
-	case old.Status == metav1.ConditionTrue && !o.since.IsZero():
-		return metav1.NewTime(o.since)
 	}
 	return metav1.NewTime(now)
 }

@@ -145,15 +145,18 @@ func TestTransition(t *testing.T) {
 		want     time.Time
 	}{
 		"a new member":                           {"", metav1.ConditionUnknown, time.Time{}, now},
-		"a retry that fails again moves nothing": {metav1.ConditionUnknown, metav1.ConditionUnknown, since, first},
+		"a retry that fails again moves nothing": {metav1.ConditionUnknown, metav1.ConditionUnknown, time.Time{}, first},
+		"nor does a probe that fails again":      {metav1.ConditionUnknown, metav1.ConditionUnknown, since, since},
 		"a loss counts from the first failure":   {metav1.ConditionTrue, metav1.ConditionUnknown, since, since},
 		"a recovery counts from now":             {metav1.ConditionUnknown, metav1.ConditionTrue, time.Time{}, now},
-		"another kind of loss counts from now":   {metav1.ConditionUnknown, metav1.ConditionFalse, since, now},
+		"another cause of a loss is no new loss": {metav1.ConditionUnknown, metav1.ConditionFalse, since, since},
+		"nor is the former one come back":        {metav1.ConditionFalse, metav1.ConditionUnknown, since, since},
+		"a first try that fails otherwise":       {metav1.ConditionUnknown, metav1.ConditionFalse, time.Time{}, now},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			old := metav1.Condition{Status: tc.old, LastTransitionTime: metav1.NewTime(first)}
-			got := observation{since: tc.since}.transition(old, metav1.Condition{Status: tc.new}, now)
+			got := observation{failure: unreachable("Gone"), since: tc.since}.transition(old, metav1.Condition{Status: tc.new}, now)
 			if diff := cmp.Diff(metav1.NewTime(tc.want), got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
