@@ -65,6 +65,12 @@ var (
 	memberMapper = newMapper()
 )
 
+// runKind and podKind name kinds to those that keep what they are asked by. They are not written to.
+var (
+	runKind = &agentv1alpha1.AgentRun{}
+	podKind = &corev1.Pod{}
+)
+
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(corev1.AddToScheme(s))
@@ -145,12 +151,11 @@ func cacheOf(cl cluster.Cluster) *memberCache {
 
 func newMemberCache(cfg *rest.Config, opts cache.Options, served *schema.GroupVersionKind) (*memberCache, error) {
 	opts.ReaderFailOnMissingInformer = true
+	opts.NewInformer = newInformer
+	// Each entry of ByObject costs a client, so that what needs no selector shares the default's.
+	opts.DefaultTransform = strip
 	opts.ByObject = map[client.Object]cache.ByObject{
-		&agentv1alpha1.AgentRun{}: {Transform: stripRun},
-		&corev1.Pod{}:             {Transform: stripPod, Label: selector(agentv1alpha1.AgentRunLabel, selection.Exists)},
-	}
-	if served != nil {
-		opts.ByObject[newSandbox(*served)] = cache.ByObject{Transform: stripSandbox}
+		podKind: {Label: selector(agentv1alpha1.AgentRunLabel, selection.Exists)},
 	}
 	main, err := cache.New(cfg, opts)
 	if err != nil {
@@ -160,10 +165,9 @@ func newMemberCache(cfg *rest.Config, opts cache.Options, served *schema.GroupVe
 	if served == nil {
 		return m, nil
 	}
-	opts.ByObject = map[client.Object]cache.ByObject{
-		&corev1.Pod{}: {Transform: stripPod, Label: selector(sandboxPodLabel, selection.Exists).
-			Add(requirement(agentv1alpha1.AgentRunLabel, selection.DoesNotExist))},
-	}
+	opts.ByObject = nil
+	opts.DefaultLabelSelector = selector(sandboxPodLabel, selection.Exists).
+		Add(requirement(agentv1alpha1.AgentRunLabel, selection.DoesNotExist))
 	m.sandboxPods, err = cache.New(cfg, opts)
 	return m, err
 }
@@ -195,20 +199,20 @@ func requirement(label string, op selection.Operator) labels.Requirement {
 // synced.
 func (m *memberCache) prepare(ctx context.Context) error {
 	err := errors.Join(
-		m.informer(ctx, m.Cache, &agentv1alpha1.AgentRun{}, indexSandboxName, func(o client.Object) []string {
+		m.informer(ctx, m.Cache, runKind, indexSandboxName, func(o client.Object) []string {
 			return nonEmpty(o.(*agentv1alpha1.AgentRun).Status.SandboxName)
 		}),
-		m.informer(ctx, m.Cache, &corev1.Pod{}, indexRunLabel, func(o client.Object) []string {
+		m.informer(ctx, m.Cache, podKind, indexRunLabel, func(o client.Object) []string {
 			return nonEmpty(o.GetLabels()[agentv1alpha1.AgentRunLabel])
 		}),
-		m.IndexField(ctx, &corev1.Pod{}, indexOwner, ownerUID),
+		m.IndexField(ctx, podKind, indexOwner, ownerUID),
 	)
 	if m.sandbox == nil {
 		return err
 	}
 	return errors.Join(err,
 		m.informer(ctx, m.Cache, newSandbox(*m.sandbox), indexOwner, ownerUID),
-		m.informer(ctx, m.sandboxPods, &corev1.Pod{}, indexOwner, ownerUID),
+		m.informer(ctx, m.sandboxPods, podKind, indexOwner, ownerUID),
 	)
 }
 

@@ -37,5 +37,7 @@ limitations under the License.
 // NewCluster builds what a member needs: a scheme and a static RESTMapper shared by
 // all members, and a cache that holds runs, the pods that carry the run's label, the
 // pods that belong to a Sandbox, and Sandboxes, each stripped to what is read here.
-// Any other pod never enters it.
+// Any other pod never enters it. Its informers call their handlers themselves, in the order of
+// events, so that an idle member costs little: a handler returns soon, and is added only once the
+// member's informers have synced.
 package agentrun

@@ -61,13 +61,13 @@ func (e *engager) Engage(ctx context.Context, name multicluster.ClusterName, cl 
 	}
 	m := &engagedMember{engager: e, ctx: ctx, name: name, cache: c}
 	err := errors.Join(
-		watch(m, c.Cache, &agentv1alpha1.AgentRun{}, itself),
-		watch(m, c.Cache, &corev1.Pod{}, runsOfPod),
+		watch(m, c.Cache, runKind, itself),
+		watch(m, c.Cache, podKind, runsOfPod),
 	)
 	if c.sandbox != nil {
 		err = errors.Join(err,
 			watch(m, c.Cache, newSandbox(*c.sandbox), runsOfSandbox),
-			watch(m, c.sandboxPods, &corev1.Pod{}, runsOfPod),
+			watch(m, c.sandboxPods, podKind, runsOfPod),
 		)
 	}
 	return err

@@ -29,6 +29,17 @@ import (
 // of either is needed. Status patches are computed from two copies of the stripped object
 // and so never touch what was dropped.
 
+// strip is for each kind.
+func strip(o any) (any, error) {
+	switch o.(type) {
+	case *agentv1alpha1.AgentRun:
+		return stripRun(o)
+	case *corev1.Pod:
+		return stripPod(o)
+	}
+	return stripSandbox(o)
+}
+
 // stripRun keeps the status as a whole: the conditions are one list in a merge patch, so
 // that what is missing from the copy would be taken from the run.
 func stripRun(o any) (any, error) {

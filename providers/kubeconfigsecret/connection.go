@@ -103,6 +103,9 @@ func (c *Connection) ClusterOptions(o *cluster.Options) {
 
 var _ cluster.Option = (*Connection)(nil).ClusterOptions
 
+// headerTable is the size in bytes of the tables by which HTTP/2 compresses headers.
+const headerTable = 256
+
 // newConnection prepares a transport of its own, apart from client-go's process-wide
 // cache of them, so that it can be closed. Nothing is dialled.
 func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Config, o Options, steady steadyClock, logger logr.Logger) (*Connection, error) {
@@ -124,6 +127,8 @@ func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Con
 		// A closed connection keeps its buffers, of some 60 KiB, until this has passed.
 		IdleConnTimeout:    30 * time.Second,
 		DisableCompression: cfg.DisableCompression,
+		// What an idle connection remembers of headers takes 7 KiB otherwise, and spares few requests little.
+		HTTP2: &http.HTTP2Config{MaxDecoderHeaderTableSize: headerTable, MaxEncoderHeaderTableSize: headerTable},
 	})
 	authenticated, err := rest.HTTPWrappersForConfig(cfg, transport)
 	if err != nil {

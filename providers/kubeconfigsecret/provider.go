@@ -169,7 +169,8 @@ func (p *Provider) observe(ctx context.Context, key types.NamespacedName) error 
 		return nil // Start will look at it, or has ended
 	}
 	secret := &corev1.Secret{}
-	err := p.hub.GetClient().Get(ctx, key, secret)
+	// Nobody writes to it, and a member keeps its kubeconfig, of which one copy is enough.
+	err := p.hub.GetClient().Get(ctx, key, secret, client.UnsafeDisableDeepCopy)
 	switch {
 	case apierrors.IsNotFound(err) || (err == nil && !selects(secret)):
 		clusterName, _ := clusterOf(key.Name)

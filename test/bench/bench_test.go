@@ -20,10 +20,8 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -32,18 +30,12 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
-	"github.com/konveyor/agentrun-fleet/fleet/agentrun"
 	"github.com/konveyor/agentrun-fleet/test/build"
 	"github.com/konveyor/agentrun-fleet/test/harness"
 )
@@ -180,122 +172,4 @@ func awaitPending(b *testing.B, member *harness.ControlPlane, run *agentv1alpha1
 func percentile(samples []time.Duration, p float64) time.Duration {
 	sorted := slices.Sorted(slices.Values(samples))
 	return sorted[int(math.Ceil(p/100*float64(len(sorted))))-1]
-}
-
-// BenchmarkHeap measures what an empty member and a live run with its pod cost on the
-// heap, and a member's many pods of others, beside a plain cluster with the default cache
-// and a discovered RESTMapper.
-func BenchmarkHeap(b *testing.B) {
-	const members, runs, unrelated = 40, 500, 100_000
-	crd, err := harness.SandboxCRDPath(b.Context())
-	must(b, err)
-	member := harness.NewMember(b, "member", harness.WithCRDs(crd))
-	plain := func(cfg *rest.Config) (cluster.Cluster, error) {
-		return cluster.New(cfg, func(o *cluster.Options) { o.Scheme = harness.NewScheme() })
-	}
-	ours := func(cfg *rest.Config) (cluster.Cluster, error) {
-		return agentrun.NewCluster(b.Context(), cfg, func(gvr schema.GroupVersionResource) bool { return gvr.Version == "v1alpha1" })
-	}
-	for b.Loop() {
-		emptyOurs, emptyPlain := perMember(b, member, members, ours), perMember(b, member, members, plain)
-		populate(b, member, runs)
-		fullOurs, fullPlain := perMember(b, member, 4, ours), perMember(b, member, 4, plain)
-		report(b, "member", emptyOurs, emptyPlain)
-		report(b, "run", (fullOurs-emptyOurs)/runs, (fullPlain-emptyPlain)/runs)
-		storeUnrelated(b, member, unrelated)
-		others, othersPlain := perMember(b, member, 1, ours)-fullOurs, perMember(b, member, 1, plain)-fullPlain
-		b.ReportMetric(others/1024, "KiB/unrelated-pods")
-		b.Logf("%d pods of others: %.1f KiB, in a plain set-up %.1f KiB", unrelated, others/1024, othersPlain/1024)
-	}
-}
-
-func report(b *testing.B, what string, ours, plain float64) {
-	b.Helper()
-	b.ReportMetric(ours/1024, "KiB/"+what)
-	b.ReportMetric(plain/ours, "plain-ratio/"+what)
-	b.Logf("%s: %.1f KiB, in a plain set-up %.1f KiB", what, ours/1024, plain/1024)
-}
-
-// perMember is the heap of one of several clusters on the same API server, synced.
-func perMember(b *testing.B, member *harness.ControlPlane, n int, newCluster func(*rest.Config) (cluster.Cluster, error)) float64 {
-	b.Helper()
-	ctx, cancel := context.WithCancel(b.Context())
-	var running []chan error
-	before := heap()
-	clusters := []cluster.Cluster{}
-	for range n {
-		cl, err := newCluster(rest.CopyConfig(member.Config))
-		must(b, err)
-		for _, object := range []client.Object{&agentv1alpha1.AgentRun{}, &corev1.Pod{}} {
-			_, err := cl.GetCache().GetInformer(ctx, object, cache.BlockUntilSynced(false))
-			must(b, err)
-		}
-		done := chanOf(func() error { return cl.Start(ctx) })
-		running = append(running, done)
-		if !cl.GetCache().WaitForCacheSync(ctx) {
-			b.Fatal("a cluster did not sync")
-		}
-		clusters = append(clusters, cl)
-	}
-	each := (heap() - before) / float64(n)
-	runtime.KeepAlive(clusters)
-	cancel()
-	for i, done := range running {
-		must(b, <-done)
-		clusters[i].GetHTTPClient().CloseIdleConnections()
-	}
-	http.DefaultClient.CloseIdleConnections()
-	return each
-}
-
-func chanOf(f func() error) chan error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	return done
-}
-
-func heap() float64 {
-	for range 3 {
-		runtime.GC()
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return float64(m.HeapAlloc)
-}
-
-// populate stores runs with pods as large as real ones.
-func populate(b *testing.B, member *harness.ControlPlane, runs int) {
-	b.Helper()
-	for i := range runs {
-		run := build.MakeAgentRun(fmt.Sprintf("run-%d", i)).Obj()
-		run.Spec.Instructions = strings.Repeat("do this and that. ", 50)
-		must(b, member.Client.Create(b.Context(), run))
-		pod := build.MakePod(run.Name+"-pod").ForRun(run).InitContainer("loader", "registry.example/loader:1").
-			Container("main", "registry.example/agent:1").Scheduled().Phase(corev1.PodRunning).Running("main").Obj()
-		for n := range 40 {
-			pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: fmt.Sprintf("VARIABLE_%d", n), Value: strings.Repeat("v", 80)})
-		}
-		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m")}
-		pod.Annotations = map[string]string{"example.com/large": strings.Repeat("a", 1500)}
-		must(b, member.CreatePod(b.Context(), pod))
-	}
-}
-
-// storeUnrelated stores pods that are no run's.
-func storeUnrelated(b *testing.B, member *harness.ControlPlane, n int) {
-	b.Helper()
-	pod := build.MakePod("").Label("app", "web").Container("main", "registry.example/web:1")
-	pods := make([]client.Object, n)
-	for i := range pods {
-		pods[i] = pod.Obj()
-		pods[i].SetName(fmt.Sprintf("unrelated-%d", i))
-	}
-	must(b, member.Store(b.Context(), pods...))
-}
-
-func must(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
 }
