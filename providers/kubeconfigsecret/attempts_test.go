@@ -159,9 +159,9 @@ func TestOneLossIsStampedOnce(t *testing.T) {
 // server is asked for nothing any more.
 func TestNothingReachesAFormerMember(t *testing.T) {
 	user, kubeconfig := newUser(t, "system:masters")
-	f := newFleet(t, nil, map[string][]byte{"a": kubeconfig})
-	f.awaitReason("a", kubeconfigsecret.ReasonConnected)
-	cl := f.inUse("a")
+	f := newFleet(t, nil, map[string][]byte{"former": kubeconfig})
+	f.awaitReason("former", kubeconfigsecret.ReasonConnected)
+	cl := f.inUse("former")
 	f.Expect(cl.GetAPIReader().List(t.Context(), &corev1.ConfigMapList{})).To(Succeed())
 	requests := func() int {
 		made, err := east.Requests(harness.ByUser(user))
@@ -170,9 +170,9 @@ func TestNothingReachesAFormerMember(t *testing.T) {
 	}
 	f.Expect(requests()).To(BeNumerically(">", 0))
 
-	f.remove("a")
-	f.Eventually(func() error { _, err := f.provider.Get(t.Context(), f.name("a")); return err }).Should(MatchError(multicluster.ErrClusterNotFound))
-	f.Eventually(f.engagedBy("a").Done()).Should(BeClosed())
+	f.remove("former")
+	f.Eventually(func() error { _, err := f.provider.Get(t.Context(), f.name("former")); return err }).Should(MatchError(multicluster.ErrClusterNotFound))
+	f.Eventually(f.engagedBy("former").Done()).Should(BeClosed())
 	before := requests()
 	refused := 0
 	f.Consistently(func() int {

@@ -67,10 +67,8 @@ type running struct {
 
 // ours is what cmd/fleet-manager sets up.
 var ours = setUp{
-	start: startOurs,
-	secret: func(namespace, cluster string, kubeconfig []byte) *corev1.Secret {
-		return harness.MemberSecret(namespace, cluster, kubeconfig)
-	},
+	start:  startOurs,
+	secret: harness.MemberSecret,
 }
 
 // plain is what a newcomer to multicluster-runtime sets up for the same: its own provider of kubeconfig
@@ -136,7 +134,7 @@ func observed(ctx context.Context, hub *harness.ControlPlane, runs int) (int, er
 	}
 	n := 0
 	for i := range statuses.Items {
-		if s := &statuses.Items[i].Status; s.KubernetesVersion != "" && s.Runs.Running == int32(runs) { //nolint:gosec // some hundred
+		if s := &statuses.Items[i].Status; s.KubernetesVersion != "" && s.Runs.Running == int32(runs) {
 			n++
 		}
 	}
