@@ -29,6 +29,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -148,15 +149,20 @@ func addNodes(ctx context.Context, cp *harness.ControlPlane, count int) error {
 	return nil
 }
 
-// playKonveyor starts playing konveyor's controller in every member. An error of it
-// stops the demo.
-func (f *fleet) playKonveyor(ctx context.Context, fail context.CancelCauseFunc) {
+// konveyorRetry is how long konveyor's stand-in waits after an error.
+const konveyorRetry = 5 * time.Second
+
+// playKonveyor starts playing konveyor's controller in every member. After an error, as
+// when somebody deletes the CRD, it begins again until ctx is done.
+func (f *fleet) playKonveyor(ctx context.Context, say func(format string, args ...any)) {
 	ctx, f.stop = context.WithCancel(ctx)
 	for _, cp := range f.members {
 		f.played.Go(func() {
-			if err := playKonveyor(ctx, cp); err != nil {
-				fail(err)
-			}
+			wait.UntilWithContext(ctx, func(ctx context.Context) {
+				if err := playKonveyor(ctx, cp); err != nil {
+					say("Konveyor's stand-in tries again: %v", err)
+				}
+			}, konveyorRetry)
 		})
 	}
 }

@@ -46,7 +46,7 @@ func (d *demo) start(ctx context.Context, fail context.CancelCauseFunc) (err err
 		return err
 	}
 	d.screen.kubeconfig = d.fleet.kubeconfigPath()
-	d.fleet.playKonveyor(ctx, fail)
+	d.fleet.playKonveyor(ctx, d.screen.say)
 	d.screen.say("Starting fleet-manager against the hub, with the rights of config/rbac/hub.")
 	if err := d.fleet.startManager(ctx); err != nil {
 		return err
@@ -267,9 +267,12 @@ func (d *demo) invite() {
   kubectl --context %[5]s get ar -o wide     # contexts: hub, %[6]s
   kubectl --context %[7]s delete ar crash-loop
   kubectl --context %[7]s create -f %[9]s/config/samples/agentrun.yaml
+  sed s/migrate-billing/never-starts/ %[9]s/config/samples/agentrun.yaml |
+    kubectl label --local -f - -o yaml %[10]s=%[11]s |
+    kubectl --context %[7]s create -f -
   tail -f %[8]s
 
-`, d.screen.kubeconfig, binary, clustersNamespace, edge, west, strings.Join(memberNames, ", "), east, d.fleet.managerLog(), root)
+`, d.screen.kubeconfig, binary, clustersNamespace, edge, west, strings.Join(memberNames, ", "), east, d.fleet.managerLog(), root, outcomeLabel, imageMissing)
 }
 
 func lastLines(file string, count int) string {

@@ -32,7 +32,6 @@ func StartKWOK(ctx context.Context, cp *ControlPlane, configs ...string) error {
 	args := []string{
 		"--kubeconfig=" + cp.KubeconfigPath(),
 		"--manage-all-nodes",
-		"--node-lease-duration-seconds=0", // nothing here watches leases
 		"--server-address=127.0.0.1:" + port,
 	}
 	for _, config := range configs {

@@ -205,8 +205,8 @@ type AgentRunFleetStatusStatus struct {
 }
 
 // AgentRunFleetStatus answers what is failing in the fleet, where, since when and
-// why. The manager makes one named fleet that selects every member; others may
-// select some.
+// why. The manager makes one named fleet that selects every member when there is none
+// at all; others may select some.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
