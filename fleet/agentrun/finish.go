@@ -58,7 +58,7 @@ func (r *Reconciler) wantedMark(run *agentv1alpha1.AgentRun, req mcreconcile.Req
 		return ""
 	}
 	ledger := r.ledger.WantedMark(req.ClusterName, run.UID)
-	if run.RecordedBy(ledger) {
+	if run.RecordedBy(ledger) || run.Mark(ledger) == run.Mark() { // or there is no room for it
 		return ""
 	}
 	return ledger

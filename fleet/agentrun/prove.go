@@ -53,7 +53,7 @@ func Prove(ctx context.Context, cl cluster.Cluster, ledger types.UID) (tally.Pro
 func addTo(proof *tally.Proof, namespace string, page *agentv1alpha1.AgentRunList, ledger types.UID) {
 	proof.Since[namespace] = page.ResourceVersion
 	for i := range page.Items {
-		if run := &page.Items[i]; run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.RecordedBy(ledger) {
+		if run := &page.Items[i]; !run.RecordedBy(ledger) {
 			proof.Open.Insert(run.UID)
 		}
 	}

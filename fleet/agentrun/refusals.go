@@ -90,6 +90,9 @@ func (r *Reconciler) asked(ctx context.Context, req mcreconcile.Request, verb st
 		r.refused.add(what, r.clock.Now())
 		log.FromContext(ctx).Info("The member does not allow it, trying again in some minutes", "missing", verb+" agentruns.konveyor.io", "answer", err.Error())
 		return wait.Jitter(refusedAgain, 1), nil
+	case apierrors.IsInvalid(err): // as when its annotations have no room left
+		log.FromContext(ctx).Info("The member does not take it, trying again in some minutes", "verb", verb, "answer", err.Error())
+		return wait.Jitter(refusedAgain, 1), nil
 	case apierrors.IsConflict(err):
 		return 0, nil
 	}

@@ -92,6 +92,8 @@ func (r *Rollup) writeCluster(ctx context.Context, m Member, stored *fleetv1alph
 			return false, err
 		}
 		status.Ledger.ID = ledgerID(stored)
+		// Whose marks those are that failed before is looked at next.
+		status.TotalExact = status.TotalExact && status.Counts().Failed == 0
 	} else if !tally.WorthWriting(stored.Status, status) {
 		return false, nil
 	}

@@ -17,6 +17,7 @@ limitations under the License.
 package rollup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -49,13 +50,18 @@ type state struct {
 	mu sync.Mutex
 	// engagement is the member's connection in use, if there is one that has synced.
 	engagement *engagement
-	// ledger is the ID of the member's ledger, empty before the first look at it.
+	// ledger is the ID of the member's ledger, empty when there is none yet. Before it has
+	// been looked for, runs that are no more are held in early.
 	ledger types.UID
+	looked bool
+	early  []*agentv1alpha1.AgentRun
 	// tally is the last count, nil before the first; tallyOf is the connection that it is
 	// of, and counted are the runs in flight then.
 	tally   *tally.Tally
 	tallyOf *engagement
 	counted []types.UID
+	// evidence is what is known of the pods of runs in the tally.
+	evidence map[types.UID]tally.Evidence
 
 	book tally.Book
 	// provedAt is when the book's proof was made, provingSince when the last one was begun.
@@ -183,8 +189,7 @@ func (r *Rollup) runGone(name multicluster.ClusterName, from *engagement, o any)
 // flight there, has changed. It is false before the member's first sync. A lost member
 // keeps its last count. The caller holds the state's mu.
 func (r *Rollup) count(ctx context.Context, name multicluster.ClusterName, s *state, ledger fleetv1alpha1.FailureLedger) (tally.Tally, bool) {
-	another := s.ledger != ledger.ID
-	s.ledger = ledger.ID
+	another := s.look(ledger.ID)
 	if s.engagement != nil && (s.changed.Swap(false) || another || !slices.Equal(s.counted, ledger.InFlight)) {
 		counted, uids, err := r.countRuns(ctx, s.engagement.cluster, ledger.ID, sets.New(ledger.InFlight...))
 		if err != nil {
@@ -217,18 +222,13 @@ func (s *state) take(counted tally.Tally, uids sets.Set[types.UID], inFlight []t
 
 // keepEvidence: the pod of a run that waits to be put on record may be gone meanwhile.
 func (s *state) keepEvidence(counted tally.Tally) {
-	if s.tally == nil {
-		return
-	}
-	seen := map[types.UID]tally.Evidence{}
-	for _, run := range s.tally.Unmarked {
-		if run.Evidence != (tally.Evidence{}) {
-			seen[run.UID] = run.Evidence
-		}
-	}
+	before := s.evidence
+	s.evidence = map[types.UID]tally.Evidence{}
 	for i := range counted.Unmarked {
-		if run := &counted.Unmarked[i]; run.Evidence == (tally.Evidence{}) {
-			run.Evidence = seen[run.UID]
+		run := &counted.Unmarked[i]
+		run.Evidence = cmp.Or(run.Evidence, before[run.UID])
+		if run.Evidence != (tally.Evidence{}) {
+			s.evidence[run.UID] = run.Evidence
 		}
 	}
 }
@@ -244,7 +244,8 @@ func (r *Rollup) forget(name multicluster.ClusterName) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ledger, s.tally, s.tallyOf, s.counted = "", nil, nil, nil
+	s.ledger, s.looked, s.early = "", false, nil
+	s.tally, s.tallyOf, s.counted, s.evidence = nil, nil, nil, nil
 	s.book.Forget()
 	s.changed.Store(true)
 	if s.engagement == nil {

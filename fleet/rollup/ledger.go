@@ -40,6 +40,8 @@ const (
 	// holdBack is how long a proof that is being made holds back a write upon another
 	// manager's: that would make the other doubt its own, and so on in turn.
 	holdBack = 10 * time.Second
+	// maxEarly bounds the runs that are held before it is known whose marks are the ledger's.
+	maxEarly = 1000
 	// proofAge is when a proof is made again that does not settle a failure.
 	proofAge = 30 * time.Second
 )
@@ -58,7 +60,7 @@ func (r *Rollup) WantedMark(name multicluster.ClusterName, uid types.UID) (ledge
 	if !s.book.InFlight(uid) {
 		return ""
 	}
-	return s.ledger
+	return s.book.Ledger() // s.ledger may be of an object that the book has not read yet
 }
 
 // OnWantsMark has f called with each run that comes to want its mark. f must not block,
@@ -167,17 +169,31 @@ func (r *Rollup) proofOf(from *engagement, ledger types.UID) (tally.Proof, error
 func (s *state) lose(from *engagement, object *agentv1alpha1.AgentRun) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.engagement != from {
-		return
+	switch {
+	case s.engagement != from:
+	case !s.looked && len(s.early) < maxEarly:
+		s.early = append(s.early, object)
+	default:
+		s.loseNow(object)
 	}
+}
+
+func (s *state) loseNow(object *agentv1alpha1.AgentRun) {
 	run := tally.RunOf(object, s.ledger)
-	run.Version = object.ResourceVersion
-	if s.tally != nil {
-		for _, before := range s.tally.Unmarked {
-			if before.UID == run.UID {
-				run.Evidence = before.Evidence
-			}
+	run.Version, run.Evidence = object.ResourceVersion, s.evidence[run.UID]
+	s.book.Lose(run)
+}
+
+// look takes note of which ledger the member has, and says whether it is another one. What
+// went before the first look is judged now; what went before there was a ledger is not its.
+func (s *state) look(ledger types.UID) (another bool) {
+	another = s.ledger != ledger
+	s.ledger = ledger
+	if !s.looked && ledger != "" {
+		for _, object := range s.early {
+			s.loseNow(object)
 		}
 	}
-	s.book.Lose(run)
+	s.looked, s.early = true, nil
+	return another
 }

@@ -228,7 +228,7 @@ func proveIn(ctx context.Context, cl cluster.Cluster, ledger types.UID, namespac
 	}
 	proof := tally.Proof{Since: map[string]string{namespace: runs.ResourceVersion}, Open: sets.New[types.UID]()}
 	for i := range runs.Items {
-		if run := &runs.Items[i]; run.Status.Phase == agentv1alpha1.AgentRunFailed && !run.RecordedBy(ledger) {
+		if run := &runs.Items[i]; !run.RecordedBy(ledger) {
 			proof.Open.Insert(run.UID)
 		}
 	}

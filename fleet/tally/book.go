@@ -53,8 +53,9 @@ type Book struct {
 	// inFlight are those of the hub's object as last read, told those of them that
 	// ToMark has returned.
 	inFlight, told sets.Set[types.UID]
-	// scope is what inFlight may be of: the ledger's namespaces.
-	scope []string
+	// scope is what inFlight may be of: the ledger's namespaces. ledger is its ID.
+	scope  []string
+	ledger types.UID
 	// version is that of the hub's object as last read. What has been proved holds until
 	// one is read that another writer left: this manager writes only upon what it read.
 	version string
@@ -72,12 +73,16 @@ type goneRun struct {
 	// open says that it is proved not to be on record unless it is in flight.
 	open bool
 	// vanished says that its deletion was not seen: another connection does not show it.
-	vanished bool
+	// unwatched says that none will: its namespace is not watched any more, or not now.
+	vanished, unwatched bool
 }
 
 // InFlight says whether the run with that UID is in flight: in the totals, and without
 // its mark as far as is known.
 func (b *Book) InFlight(uid types.UID) bool { return b.inFlight.Has(uid) }
+
+// Ledger is the ID of the ledger as last read, which those in flight are of.
+func (b *Book) Ledger() types.UID { return b.ledger }
 
 // Read takes note of what the hub stores of the ledger, in which version of its object.
 // So it learns of this manager's own writes too, also when the answer was lost.
@@ -89,7 +94,7 @@ func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
 	}
 	switch {
 	case version == b.version:
-	case ledger.Writer != b.Writer:
+	case ledger.Writer != b.Writer, ledger.ID != b.ledger:
 		b.Doubt()
 		for _, run := range b.gone {
 			run.open = false
@@ -100,13 +105,15 @@ func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
 	default:
 		b.Wrote(ledger)
 	}
-	b.version = version
+	b.version, b.ledger = version, ledger.ID
 	for uid, run := range b.gone {
 		if !b.settled(run) {
 			continue
 		}
 		delete(b.gone, uid)
-		b.done.Insert(uid)
+		if !run.unwatched { // or else it may come back
+			b.done.Insert(uid)
+		}
 	}
 	if b.done.Len() > maxGone {
 		b.done = nil
@@ -141,7 +148,8 @@ func (b *Book) settled(run *goneRun) bool {
 	case b.proof == nil:
 		return false
 	case run.vanished && !b.proof.Covers([]string{run.Namespace}):
-		return true // not watched any more
+		run.unwatched = true
+		return true
 	}
 	run.open = run.open || b.proof.MayCount(run.Run)
 	if !run.open { // and never will be: the run does not exist any more

@@ -77,7 +77,7 @@ func (m *modelMember) mark(run Run) {
 func (m *modelMember) proof() *Proof {
 	p := &Proof{Since: map[string]string{"": strconv.Itoa(m.revision)}, Open: sets.New[types.UID]()}
 	for _, run := range m.runs {
-		if run.failed() && !run.Marked {
+		if !run.Marked {
 			p.Open.Insert(run.UID)
 		}
 	}

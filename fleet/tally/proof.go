@@ -33,7 +33,8 @@ type Proof struct {
 	// Since is the resourceVersion of the list, by namespace where it was made of some
 	// namespaces; else that of the whole list is under "".
 	Since map[string]string
-	// Open are the runs that were failed without a mark then.
+	// Open are the runs that were without a mark then, whatever their phase: one that has
+	// been counted may have been moved to another since.
 	Open sets.Set[types.UID]
 }
 
@@ -57,7 +58,7 @@ func (p Proof) Covers(namespaces []string) bool {
 }
 
 // MayCount says whether a failure without a mark that is not in flight is certain not
-// to be on record: it was seen by the list, or it is younger than the list.
+// to be on record: the list saw it without a mark, or it is younger than the list.
 func (p Proof) MayCount(run Run) bool {
 	return p.Open.Has(run.UID) || p.isYounger(run)
 }

@@ -37,9 +37,9 @@ const AgentRunLabel = "konveyor.io/agent-run"
 // its TTL.
 const RecordedAnnotation = "fleet.konveyor.io/recorded"
 
-// MaxLedgers bounds the ledgers that RecordedAnnotation names. One more takes the place of
-// the first.
-const MaxLedgers = 8
+// MaxLedgers bounds the ledgers that RecordedAnnotation names. One more is not named, and
+// keeps the run in flight: in another's place it would have that one count the run again.
+const MaxLedgers = 32
 
 // maxLedgerID is the length of a UID, of which a ledger's ID is one.
 const maxLedgerID = 36
@@ -242,14 +242,13 @@ func (r *AgentRun) RecordedBy(ledger types.UID) bool {
 func (r *AgentRun) Mark(ledgers ...types.UID) string {
 	marked := r.ledgers()
 	for _, ledger := range ledgers {
-		if !slices.Contains(marked, string(ledger)) {
+		if !slices.Contains(marked, string(ledger)) && len(marked) < MaxLedgers {
 			marked = append(marked, string(ledger))
 		}
 	}
 	if len(marked) == 0 {
 		return ""
 	}
-	marked = marked[max(0, len(marked)-MaxLedgers):]
 	return string(r.UID) + "/" + strings.Join(marked, "/")
 }
 

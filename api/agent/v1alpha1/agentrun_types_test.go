@@ -31,7 +31,7 @@ func TestRecorded(t *testing.T) {
 		// Next is the mark when the ledger b has counted the run, too.
 		Next string
 	}
-	nine := "u/1/2/3/4/5/6/7/8/9"
+	full := "u" + strings.Repeat("/x", MaxLedgers)
 	cases := map[string]struct {
 		uid  types.UID
 		mark map[string]string
@@ -47,8 +47,8 @@ func TestRecorded(t *testing.T) {
 		"a run without a mark is not":                           {"u", map[string]string{"other": "u/a"}, recorded{Next: "u/b"}},
 		"a run without annotations is not":                      {"u", nil, recorded{Next: "u/b"}},
 		"a manifest that was never stored is not, ever":         {"", marked("/a"), recorded{Next: "/b"}},
-		"the ninth ledger takes the place of the first":         {"u", marked("u/1/2/3/4/5/6/7/8"), recorded{Any: true, Next: "u/2/3/4/5/6/7/8/b"}},
-		"more of them, and empty ones, are none of ours":        {"u", marked(nine + "//"), recorded{Any: true, Next: "u/3/4/5/6/7/8/9/b"}},
+		"one more than there is room for is not named":          {"u", marked(full), recorded{Any: true, Next: full}},
+		"empty names are none":                                  {"u", marked("u//a//"), recorded{Any: true, ByA: true, Next: "u/a/b"}},
 		"a mark as long as an annotation may be says nothing":   {"u", marked("u/a/" + strings.Repeat("x", 200_000)), recorded{Next: "u/b"}},
 	}
 	for name, tc := range cases {
