@@ -109,7 +109,7 @@ func (o *options) AddFlags(fs *pflag.FlagSet) {
 	fs.Float32Var(&o.memberQPS, "member-qps", o.memberQPS, "Requests a second to each member cluster, on average.")
 	fs.IntVar(&o.memberBurst, "member-burst", o.memberBurst, "Requests to each member cluster that may exceed --member-qps for a moment.")
 	fs.IntVar(&o.maxConcurrentReconciles, "max-concurrent-reconciles", o.maxConcurrentReconciles,
-		"How many AgentRuns are worked on at a time, over all member clusters. One of them has at most a tenth, rounded up.")
+		"How many AgentRuns are worked on at a time, over all member clusters. One of them has at most a tenth, rounded up, and slow ones at most half together.")
 	fs.BoolVar(&o.version, "version", false, "Print the version and end.")
 	fs.BoolVar(&o.allowMemberProxy, "allow-member-proxy", o.allowMemberProxy,
 		"Accept proxy-url in the kubeconfigs of members. The hub then connects to where the author of a kubeconfig says.")

@@ -41,7 +41,8 @@ type Options struct {
 	// so that failed runs are never deleted.
 	Ledger Ledger
 	// MaxConcurrentReconciles is how many runs are worked on at a time, over all
-	// members. A member has at most a tenth of them, rounded up. Default 40.
+	// members. A member has at most a tenth of them, rounded up, and less while half of
+	// them are at work or it is slow to answer (lanes). Default 40.
 	MaxConcurrentReconciles int
 	// ReconciliationTimeout bounds the work on one run. Default 30 s.
 	ReconciliationTimeout time.Duration
@@ -52,9 +53,12 @@ type Options struct {
 	Clock clock.WithTicker
 }
 
+// defaultWorkers is Options.MaxConcurrentReconciles' default.
+const defaultWorkers = 40
+
 func (o *Options) setDefaults() {
 	if o.MaxConcurrentReconciles == 0 {
-		o.MaxConcurrentReconciles = 40
+		o.MaxConcurrentReconciles = defaultWorkers
 	}
 	if o.ReconciliationTimeout == 0 {
 		o.ReconciliationTimeout = 30 * time.Second
@@ -75,7 +79,7 @@ func SetupWithManager(mgr mcmanager.Manager, opts Options) error {
 		clusters: mgr, member: opts.Member, policy: opts.Policy, ttl: opts.TTL, ledger: opts.Ledger,
 		clock: opts.Clock, seen: newFirstSeen(),
 	}
-	queue := newFairQueue(controllerName, newLimiter(), memberShare(opts.MaxConcurrentReconciles), opts.Clock)
+	queue := newFairQueue(controllerName, newLimiter(), opts.MaxConcurrentReconciles, opts.Clock)
 	// A controller-runtime controller without sources: multicluster-runtime's own leaves
 	// a goroutine behind for each source of each member that was ever engaged, puts all
 	// members into one queue, and does not tell an initial list from what happens now.
@@ -98,10 +102,6 @@ func SetupWithManager(mgr mcmanager.Manager, opts Options) error {
 	}
 	return mgr.Add(&engager{TypedController: c, queue: queue, seen: r.seen, clock: opts.Clock})
 }
-
-// memberShare is how many of the workers one member may have. Nine members that hang at a
-// time leave a tenth of them to the others.
-func memberShare(workers int) int { return (workers + 9) / 10 }
 
 // maxBackoff is how long a run may wait after a member has returned: nothing but the next
 // try tells that a write which failed before would be taken now.

@@ -34,6 +34,9 @@ limitations under the License.
 // is worked with all the same: that is logged, an Event on a run tells that it is not
 // deleted, and the right is tried again within minutes. A paused member gets neither.
 //
+// Members share the workers in turn. One that hangs, or many that do, leave workers to the
+// others (lanes), and what happens now comes before what is merely listed.
+//
 // NewCluster builds what a member needs: a scheme and a static RESTMapper shared by
 // all members, and a cache that holds runs, the pods that carry the run's label, the
 // pods that belong to a Sandbox, and Sandboxes, each stripped to what is read here.

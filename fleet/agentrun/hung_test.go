@@ -41,12 +41,14 @@ import (
 	"github.com/konveyor/agentrun-fleet/test/harness"
 )
 
-// Members that hang at a time, the workers that each may occupy by default, and how long a
-// run of another member may take meanwhile.
+// Members that hang at a time, how many runs of each are to be written, which together are
+// more than there are workers, and how long a run of another member may take meanwhile.
 const (
-	hungMembers = 9
-	hungWorkers = 4
+	hungMembers = 15
+	hungRuns    = 4
 	promptly    = 5 * time.Second
+	// givenUp is when the work on a run that hangs ends: after it has shown.
+	givenUp = slowAfter + 2*time.Second
 )
 
 // hanging never answers a write, and counts those that wait for it.
@@ -99,7 +101,10 @@ func (p provided) start(t *testing.T, hub *rest.Config) {
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(SetupWithManager(mgr, Options{Policy: startup.Policy{Fatal: startup.DefaultFatal()}})).To(Succeed())
+	g.Expect(SetupWithManager(mgr, Options{
+		Policy:                startup.Policy{Fatal: startup.DefaultFatal()},
+		ReconciliationTimeout: givenUp,
+	})).To(Succeed())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -115,8 +120,9 @@ func (p provided) start(t *testing.T, hub *rest.Config) {
 	}
 }
 
-// TestMembersThatHangHoldUpNobody: many members take writes and do not answer them, at the
-// same time. They have all the workers that they may, and a run of another is failed as ever.
+// TestMembersThatHangHoldUpNobody: a site goes, so that many members at the same time take
+// writes and do not answer them. They have half of the workers until it shows that they hang,
+// and then one each; a run of another member is failed as ever.
 func TestMembersThatHangHoldUpNobody(t *testing.T) {
 	cp := harness.NewMember(t, "members")
 	g := harness.NewGomega(t)
@@ -129,20 +135,28 @@ func TestMembersThatHangHoldUpNobody(t *testing.T) {
 	}
 	p.add(t, cp, "well", cp.Config)
 	p.start(t, cp.Config)
-	for i := range hungMembers * (hungWorkers + 1) {
+	for i := range hungMembers * hungRuns {
 		run := build.MakeAgentRun(fmt.Sprint("run-", i)).Namespace(fmt.Sprintf("hung-%d", i%hungMembers)).Obj()
 		g.Expect(cp.CreateRun(t.Context(), run)).To(Succeed())
 	}
-	g.Eventually(waiting.Load).Should(BeEquivalentTo(hungMembers * hungWorkers))
+	g.Eventually(waiting.Load).Should(BeEquivalentTo(defaultWorkers / 2))
+	p.failsPromptly(t, cp, "while-it-does-not-show")
+	g.Eventually(waiting.Load).Should(BeEquivalentTo(hungMembers))
+	p.failsPromptly(t, cp, "when-it-does")
+	g.Expect(waiting.Load()).To(BeNumerically("~", hungMembers, 1), "the members did not hang any more")
+}
 
-	run := build.MakeAgentRun("run").Namespace("well").Obj()
+// failsPromptly has a run of the member that is well fail in time.
+func (p provided) failsPromptly(t *testing.T, cp *harness.ControlPlane, name string) {
+	t.Helper()
+	g := harness.NewGomega(t)
+	run := build.MakeAgentRun(name).Namespace("well").Obj()
 	g.Expect(cp.CreateRun(t.Context(), run)).To(Succeed())
-	pod := build.MakePod("run").ForRun(run).Container("main", "registry.example/agent:1").Scheduled().Waiting("main", "ImagePullBackOff", "").Obj()
+	pod := build.MakePod(name).ForRun(run).Container("main", "registry.example/agent:1").Scheduled().Waiting("main", "ImagePullBackOff", "").Obj()
 	g.Expect(cp.CreatePod(t.Context(), pod)).To(Succeed())
 	start := time.Now()
 	g.Eventually(func() (*agentv1alpha1.AgentRun, error) {
 		return run, cp.Client.Get(t.Context(), client.ObjectKeyFromObject(run), run)
 	}).WithTimeout(promptly).Should(harness.HavePhase(agentv1alpha1.AgentRunFailed))
-	g.Expect(waiting.Load()).To(BeEquivalentTo(hungMembers*hungWorkers), "the members did not hang any more")
-	t.Logf("With %d members that hang, a run of another failed within %s", hungMembers, time.Since(start))
+	t.Logf("With %d members that hang, run %s of another failed within %s", hungMembers, name, time.Since(start))
 }

@@ -21,17 +21,12 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/multicluster-runtime/pkg/multicluster"
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 )
 
-// lowShare is how often a member's low-priority requests come before its others: one
-// in so many, so that a steady stream of events does not hold up an initial list for ever.
-const lowShare = 4
-
-// fairQueue is a work queue that serves members in turn. A member has a bounded number
-// of requests in work, so that one that hangs does not take all workers, and its initial
-// list comes after what happens now. Deduplication, delays and back-off are client-go's.
+// fairQueue is a work queue that serves members in turn. What a member may have at work is
+// bounded (lanes), so that those that hang do not take all workers, and its initial list
+// comes after what happens now. Deduplication, delays and back-off are client-go's.
 type fairQueue struct {
 	workqueue.TypedRateLimitingInterface[mcreconcile.Request]
 	lanes *lanes
@@ -39,14 +34,13 @@ type fairQueue struct {
 	lowMu sync.Mutex
 }
 
-// wake is not worked on: it wakes a worker that waits though a lane has become free. No
-// request names no member.
+// wake is not worked on: it wakes a worker that waits though a request may be worked on
+// now. No request names no member.
 var wake = mcreconcile.Request{}
 
-// newFairQueue returns a queue that has at most perMember requests of a member in work,
-// and delays by the clock.
-func newFairQueue(name string, limiter workqueue.TypedRateLimiter[mcreconcile.Request], perMember int, c clock.WithTicker) *fairQueue {
-	l := &lanes{limit: perMember, byMember: map[multicluster.ClusterName]*lane{}}
+// newFairQueue returns a queue for so many workers, that delays by the clock.
+func newFairQueue(name string, limiter workqueue.TypedRateLimiter[mcreconcile.Request], workers int, c clock.WithTicker) *fairQueue {
+	l := newLanes(workers, c)
 	return &fairQueue{lanes: l, TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 		workqueue.TypedRateLimitingQueueConfig[mcreconcile.Request]{
 			Name: name,
@@ -61,7 +55,7 @@ func newFairQueue(name string, limiter workqueue.TypedRateLimiter[mcreconcile.Re
 }
 
 // AddLow adds a request that is in no hurry. One that is queued keeps its place, and one
-// that is in work is queued again after that as any other.
+// that is at work is queued again after that as any other.
 func (q *fairQueue) AddLow(req mcreconcile.Request) {
 	q.lowMu.Lock()
 	defer q.lowMu.Unlock()
@@ -70,7 +64,7 @@ func (q *fairQueue) AddLow(req mcreconcile.Request) {
 	q.lanes.setLow(wake)
 }
 
-// Get returns the next request of a member that may have more in work.
+// Get returns the next request of a member that may have one more at work.
 func (q *fairQueue) Get() (mcreconcile.Request, bool) {
 	for {
 		req, shutdown := q.TypedRateLimitingInterface.Get()
@@ -81,136 +75,11 @@ func (q *fairQueue) Get() (mcreconcile.Request, bool) {
 	}
 }
 
-// Done ends the work on a request.
+// Done ends the work on a request. Another may have waited for that.
 func (q *fairQueue) Done(req mcreconcile.Request) {
-	waiting := q.lanes.done(req.ClusterName)
+	q.lanes.done(req)
 	q.TypedRateLimitingInterface.Done(req)
-	if waiting {
+	if q.lanes.Len() > 0 {
 		q.Add(wake)
 	}
-}
-
-// lanes holds queued requests, a lane for each member. It is the storage of a client-go
-// queue, which calls it under its own lock; mu guards what is called beside that.
-type lanes struct {
-	limit int
-
-	mu       sync.Mutex
-	low      mcreconcile.Request // the one request that is in no hurry when it is pushed; wake for none
-	wakes    int
-	byMember map[multicluster.ClusterName]*lane
-	turn     []*lane // those that have requests and may have more in work, next first
-	ready    int     // requests in the lanes of turn
-}
-
-// lane is one member's requests.
-type lane struct {
-	name      multicluster.ClusterName
-	high, low []mcreconcile.Request
-	inWork    int
-	served    int
-	inTurn    bool
-}
-
-func (l *lane) len() int { return len(l.high) + len(l.low) }
-
-func (l *lanes) setLow(req mcreconcile.Request) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.low = req
-}
-
-// Touch has nothing to do: a request that is queued already keeps its place.
-func (l *lanes) Touch(mcreconcile.Request) {}
-
-// Push queues a request.
-func (l *lanes) Push(req mcreconcile.Request) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if req == wake {
-		l.wakes++
-		return
-	}
-	member := l.byMember[req.ClusterName]
-	if member == nil {
-		member = &lane{name: req.ClusterName}
-		l.byMember[req.ClusterName] = member
-	}
-	if req == l.low {
-		member.low = append(member.low, req)
-	} else {
-		member.high = append(member.high, req)
-	}
-	if member.inTurn {
-		l.ready++
-		return
-	}
-	l.admit(member)
-}
-
-// Len is the number of requests that may be worked on now.
-func (l *lanes) Len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ready + l.wakes
-}
-
-// Pop takes the next request of the member whose turn it is.
-func (l *lanes) Pop() mcreconcile.Request {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.wakes > 0 {
-		l.wakes--
-		return wake
-	}
-	member := l.turn[0]
-	l.turn[0] = nil
-	l.turn = l.turn[1:]
-	member.inTurn = false
-	l.ready -= member.len()
-	req := member.next()
-	member.inWork++
-	l.admit(member)
-	return req
-}
-
-// done says that one request of a member is no longer in work, and whether others of it
-// have waited for that.
-func (l *lanes) done(name multicluster.ClusterName) (waiting bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	member := l.byMember[name]
-	if member == nil {
-		return false
-	}
-	member.inWork--
-	if member.len() == 0 && member.inWork == 0 {
-		delete(l.byMember, name)
-		return false
-	}
-	return l.admit(member)
-}
-
-// admit puts a member at the end of the turn when it has requests and may have more in
-// work. It says whether it did.
-func (l *lanes) admit(member *lane) bool {
-	if member.inTurn || member.len() == 0 || member.inWork >= l.limit {
-		return false
-	}
-	member.inTurn = true
-	l.turn = append(l.turn, member)
-	l.ready += member.len()
-	return true
-}
-
-func (l *lane) next() mcreconcile.Request {
-	l.served++
-	from := &l.high
-	if len(l.high) == 0 || (len(l.low) > 0 && l.served%lowShare == 0) {
-		from = &l.low
-	}
-	req := (*from)[0]
-	(*from)[0] = mcreconcile.Request{}
-	*from = (*from)[1:]
-	return req
 }

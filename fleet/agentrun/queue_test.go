@@ -18,6 +18,8 @@ package agentrun
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -42,9 +44,14 @@ func of(member, run string) mcreconcile.Request {
 	}
 }
 
-func testQueue(t *testing.T, perMember int) *fairQueue {
+func testQueue(t *testing.T, workers int) *fairQueue {
 	t.Helper()
-	q := newFairQueue("", workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](time.Millisecond, time.Second), perMember, clock.RealClock{})
+	return testQueueAt(t, workers, clock.RealClock{})
+}
+
+func testQueueAt(t *testing.T, workers int, c clock.WithTicker) *fairQueue {
+	t.Helper()
+	q := newFairQueue("", workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](time.Millisecond, time.Second), workers, c)
 	t.Cleanup(q.ShutDown)
 	return q
 }
@@ -119,7 +126,7 @@ func TestWhatHappensNowIsNotTakenForAList(t *testing.T) {
 	adders.Wait()
 	got := map[string][2]int{}
 	for name, member := range q.lanes.byMember {
-		got[name.String()] = [2]int{len(member.high), len(member.low)}
+		got[name.String()] = [2]int{len(member.high), len(member.unhurried)}
 	}
 	want := map[string][2]int{"listed": {0, each}, "now": {each, 0}}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -127,8 +134,77 @@ func TestWhatHappensNowIsNotTakenForAList(t *testing.T) {
 	}
 }
 
-func TestAHungMemberHasABoundedNumberInWork(t *testing.T) {
-	q := testQueue(t, 2)
+// TestARunThatIsListedAndHappens: what happens to a run of which the initial list has yet
+// to be worked on is in as much of a hurry as anything else, and is worked on once.
+func TestARunThatIsListedAndHappens(t *testing.T) {
+	q := testQueue(t, 100)
+	for i := range 4 {
+		q.AddLow(of("m", fmt.Sprintf("listed-%d", i)))
+	}
+	q.Add(of("m", "now"))
+	q.Add(of("m", "listed-2"))
+	q.AddLow(of("m", "listed-2")) // and then it is listed again
+	q.Add(of("m", "listed-2"))
+	want := []string{"m/now", "m/listed-2", "m/listed-0", "m/listed-1", "m/listed-3"}
+	if diff := cmp.Diff(want, names(take(t, q, 5, true))); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	if q.Len() != 0 || len(q.lanes.byMember) != 0 {
+		t.Error("something is left in the queue")
+	}
+	q.AddLow(of("m", "listed-2"))
+	if diff := cmp.Diff([]string{"m/listed-2"}, names(take(t, q, 1, true))); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+// TestABusyMemberDelaysAnotherByOneTurn: however many requests of members are queued, one of
+// another comes after at most one of each.
+func TestABusyMemberDelaysAnotherByOneTurn(t *testing.T) {
+	const crowd = 5000
+	cases := map[string]struct {
+		queued map[string]func(*fairQueue, mcreconcile.Request)
+		by     func(*fairQueue, mcreconcile.Request)
+		within int
+	}{
+		"one member is busy with what happens":                    {queued: lanesOf("busy", (*fairQueue).Add), by: (*fairQueue).Add, within: 2},
+		"one member is listed":                                    {queued: lanesOf("busy", (*fairQueue).AddLow), by: (*fairQueue).Add, within: 2},
+		"the other is listed while one is busy":                   {queued: lanesOf("busy", (*fairQueue).Add), by: (*fairQueue).AddLow, within: 2},
+		"many members are busy":                                   {queued: lanesOf("a b c d e f g", (*fairQueue).Add), by: (*fairQueue).Add, within: 8},
+		"something happens in the member itself, which is listed": {queued: lanesOf("well", (*fairQueue).AddLow), by: (*fairQueue).Add, within: 2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			q := testQueue(t, 40)
+			for i := range crowd {
+				for member, add := range tc.queued {
+					add(q, of(member, fmt.Sprint(i)))
+				}
+			}
+			// Wherever the turn is.
+			for i := range 10 {
+				run := fmt.Sprint("probe-", i)
+				tc.by(q, of("well", run))
+				got := names(take(t, q, tc.within, true))
+				if !slices.Contains(got, "well/"+run) {
+					t.Fatalf("with %d queued of each member, %s was not among the next %d: %s", crowd, run, tc.within, got)
+				}
+			}
+		})
+	}
+}
+
+// lanesOf has members queue by the same function.
+func lanesOf(members string, add func(*fairQueue, mcreconcile.Request)) map[string]func(*fairQueue, mcreconcile.Request) {
+	out := map[string]func(*fairQueue, mcreconcile.Request){}
+	for _, member := range strings.Fields(members) {
+		out[member] = add
+	}
+	return out
+}
+
+func TestAHungMemberHasABoundedNumberAtWork(t *testing.T) {
+	q := testQueue(t, 20)
 	for i := range 5 {
 		q.Add(of("hung", fmt.Sprint(i)))
 	}
@@ -138,8 +214,8 @@ func TestAHungMemberHasABoundedNumberInWork(t *testing.T) {
 	if diff := cmp.Diff(want, names(got)); diff != "" {
 		t.Fatalf("order (-want +got):\n%s", diff)
 	}
-	if n := q.Len(); n != 0 {
-		t.Errorf("%d requests may be worked on, want none while two hang", n)
+	if q.Len() != 0 {
+		t.Error("another request may be worked on while two hang")
 	}
 	next := make(chan mcreconcile.Request)
 	go func() {
@@ -160,13 +236,13 @@ func TestAHungMemberHasABoundedNumberInWork(t *testing.T) {
 	}
 }
 
-func TestARequestInWorkIsNotWorkedOnTwice(t *testing.T) {
+func TestARequestAtWorkIsNotWorkedOnTwice(t *testing.T) {
 	q := testQueue(t, 2)
 	q.Add(of("m", "a"))
 	first := take(t, q, 1, false)[0]
 	q.Add(of("m", "a"))
-	if n := q.Len(); n != 0 {
-		t.Errorf("%d requests may be worked on while the same one is in work", n)
+	if q.Len() != 0 {
+		t.Error("a request may be worked on while it is at work")
 	}
 	q.Done(first)
 	if got := take(t, q, 1, true)[0]; got != first {
@@ -177,8 +253,8 @@ func TestARequestInWorkIsNotWorkedOnTwice(t *testing.T) {
 // TestQueueUnderLoad: nothing is lost, nothing is worked on twice at a time, and no
 // member has more in work than it may, with workers that come and go.
 func TestQueueUnderLoad(t *testing.T) {
-	const members, runs, perMember, workers = 7, 300, 2, 8
-	q := testQueue(t, perMember)
+	const members, runs, perMember, workers = 7, 300, 2, 20
+	q := testQueue(t, workers)
 	var inWork [members]atomic.Int32
 	var seen sync.Map
 	var left sync.WaitGroup

@@ -64,34 +64,94 @@ func (f *fleet) samples(m *member, name string, n int) (median, worst time.Durat
 	return took[len(took)/2], took[len(took)-1]
 }
 
-// TestAHungMemberHoldsUpNobody: a member stops answering just before many of its runs pass
-// their deadline. The others are served as before, from the first moment on.
-func TestAHungMemberHoldsUpNobody(t *testing.T) {
-	f := newFleet(t, "hung", "well")
-	hung, well := f.members["hung"], f.members["well"]
-	f.join("hung", "well")
-	f.start()
-	for name := range f.members {
+// A site of members is lost at once, of which each has runs that come to their deadline then.
+// By their share of the workers they could have all of them.
+const (
+	siteMembers = 12
+	siteRuns    = 5
+	siteWorkers = 20
+	siteDue     = 5 * time.Second
+	// callTimeout is after what time the manager gives a request up.
+	callTimeout = 10 * time.Second
+)
+
+// TestMembersThatHangHoldUpNobody: members stop answering just before many of their runs
+// pass their deadline. The others are served as before, from the first moment on.
+func TestMembersThatHangHoldUpNobody(t *testing.T) {
+	f := newFleet(t, "site", "well")
+	site, well := f.site("site"), f.members["well"]
+	f.join("well")
+	f.start(fmt.Sprintf("--max-concurrent-reconciles=%d", siteWorkers))
+	for _, name := range append(site, "well") {
 		f.WithT.Eventually(f.clusterStatus(name)).Should(harness.HaveCondition("Connected", metav1.ConditionTrue, "Connected"))
 	}
 	quiet, _ := f.samples(well, "quiet", 5)
-	const runs = 60
-	for i := range runs {
-		f.WithT.Expect(hung.create(t.Context(), build.MakeAgentRun(fmt.Sprintf("due-%d", i)).StartupDeadline(5).Obj())).To(Succeed())
+	f.eachRun(site, func(m *member, run *agentv1alpha1.AgentRun) {
+		f.WithT.Expect(m.create(t.Context(), run)).To(Succeed())
+	})
+	for _, name := range site {
+		f.members[name].proxy.Pause()
 	}
-	hung.proxy.Pause()
-	var disturbed, worst time.Duration
-	for i := 0; time.Duration(i)*time.Second < 10*time.Second; i++ {
+	var worst time.Duration
+	most := 0
+	for since, i := time.Now(), 0; time.Since(since) < siteDue+callTimeout*3/2; i++ {
 		_, w := f.samples(well, fmt.Sprintf("while-hung-%d", i), 2)
-		disturbed, worst = w, max(worst, w)
+		worst = max(worst, w)
+		most = max(most, f.busyWorkers())
 	}
-	t.Logf("A failing run of the other member took %s when quiet, and at most %s while one hung (last %s)", quiet, worst, disturbed)
+	t.Logf("A failing run of the other member took %s when quiet, and at most %s while %d members hung and had up to %d of %d workers",
+		quiet, worst, siteMembers, most, siteWorkers)
+	f.WithT.Expect(most).To(BeNumerically(">=", siteMembers), "the members did not hang all at the same time")
 	f.WithT.Expect(worst).To(BeNumerically("<", undisturbed))
-	hung.proxy.Resume()
-	for i := range runs {
-		f.WithT.Eventually(hung.run(t.Context(), build.DefaultNamespace, fmt.Sprintf("due-%d", i))).Should(failedWith("StartupDeadlineExceeded"))
+	for _, name := range site {
+		f.members[name].proxy.Resume()
+	}
+	f.eachRun(site, func(m *member, run *agentv1alpha1.AgentRun) {
+		f.WithT.Eventually(m.run(t.Context(), run.Namespace, run.Name)).Should(failedWith("StartupDeadlineExceeded"))
+	})
+}
+
+// site makes members of the namespaces of one API server, each behind a proxy of its own,
+// and joins them. It returns their names.
+func (f *fleet) site(plane string) []string {
+	f.Helper()
+	names := make([]string, siteMembers)
+	for i := range names {
+		name := fmt.Sprintf("%s-%d", plane, i)
+		cp := f.members[plane].ControlPlane
+		f.members[name] = &member{ControlPlane: cp, proxy: harness.NewProxy(f.T, cp), user: "fleet-of-" + name}
+		f.WithT.Expect(cp.EnsureNamespace(f.Context(), name)).To(Succeed())
+		secret := harness.MemberSecret(clusters, name, f.kubeconfig(name))
+		secret.Annotations = map[string]string{"fleet.konveyor.io/namespaces": name}
+		f.WithT.Expect(f.hub.Client.Create(f.Context(), secret)).To(Succeed())
+		names[i] = name
+	}
+	return names
+}
+
+// eachRun calls do for each run that comes to its deadline in a site.
+func (f *fleet) eachRun(site []string, do func(*member, *agentv1alpha1.AgentRun)) {
+	f.Helper()
+	for i := range siteRuns {
+		for _, name := range site {
+			do(f.members[name], build.MakeAgentRun(fmt.Sprintf("due-%d", i)).Namespace(name).StartupDeadline(int32(siteDue/time.Second)).Obj())
+		}
 	}
 }
+
+// busyWorkers is how many runs the manager is at work on.
+func (f *fleet) busyWorkers() int {
+	f.Helper()
+	metrics, err := f.manager.Metrics(f.Context())
+	f.WithT.Expect(err).NotTo(HaveOccurred())
+	found := activeWorkers.FindStringSubmatch(metrics)
+	f.WithT.Expect(found).To(HaveLen(2))
+	n, err := strconv.Atoi(found[1])
+	f.WithT.Expect(err).NotTo(HaveOccurred())
+	return n
+}
+
+var activeWorkers = regexp.MustCompile(`(?m)^controller_runtime_active_workers\{[^}]*controller="agentrun-fleet"[^}]*\} (\S+)$`)
 
 // burst is how many runs of a busy member fail at once, probes how many of another one are
 // measured before and meanwhile, and fair how much longer the latter may take. Below noise,
