@@ -18,7 +18,6 @@ package agentrun
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +26,6 @@ import (
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,7 +43,6 @@ import (
 	mcreconcile "sigs.k8s.io/multicluster-runtime/pkg/reconcile"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
-	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/startup"
 	"github.com/konveyor/agentrun-fleet/test/build"
 	"github.com/konveyor/agentrun-fleet/test/harness"
@@ -356,25 +353,6 @@ func TestFirstSeenForgetsWhatIsTaken(t *testing.T) {
 	}
 	if got := f.take(request("a")); !got.IsZero() || len(f.at) != 0 {
 		t.Errorf("take again = %s with %d entries, want nothing left", got, len(f.at))
-	}
-}
-
-func TestFailureMetricIsBounded(t *testing.T) {
-	before := testutil.CollectAndCount(failures)
-	t.Cleanup(func() { ForgetMember("ns/many") })
-	for i := range 5000 {
-		observeFailure("ns/many", fmt.Sprintf("Reason%d", i), time.Time{}, time.Unix(1, 0))
-	}
-	if n := testutil.CollectAndCount(failures) - before; n > fleetv1alpha1.MaxFailureReasons+1 {
-		t.Errorf("5,000 reasons make %d series", n)
-	}
-	other := testutil.ToFloat64(failures.WithLabelValues("ns/many", fleetv1alpha1.ReasonOther))
-	if want := float64(5000 - fleetv1alpha1.MaxFailureReasons); other != want {
-		t.Errorf("Other counts %v failures, want %v", other, want)
-	}
-	ForgetMember("ns/many")
-	if n := testutil.CollectAndCount(failures) - before; n != 0 {
-		t.Errorf("%d series are left of a member that is gone", n)
 	}
 }
 

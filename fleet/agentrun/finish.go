@@ -46,7 +46,7 @@ func (r *Reconciler) finish(ctx context.Context, cl cluster.Cluster, o observed,
 	if !decision.Delete {
 		return decision.RequeueAfter, nil
 	}
-	return r.asked(ctx, req, verbDelete, func() error { return deleteRun(ctx, cl, o, req, decision) })
+	return r.asked(ctx, req, verbDelete, func() error { return r.deleteRun(ctx, cl, o, req, decision) })
 }
 
 // wantedMark is the ledger that has recorded the run's failure while the run does not say
@@ -83,7 +83,7 @@ func mark(ctx context.Context, cl cluster.Cluster, run *agentv1alpha1.AgentRun, 
 }
 
 // deleteRun deletes a run whose time is over, and tells of it.
-func deleteRun(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, decision ttl.Decision) error {
+func (r *Reconciler) deleteRun(ctx context.Context, cl cluster.Cluster, o observed, req mcreconcile.Request, decision ttl.Decision) error {
 	err := cl.GetClient().Delete(ctx, o.run.DeepCopy(),
 		// The run that was decided on: not one made anew under this name, and none that
 		// somebody has changed since.
@@ -95,7 +95,7 @@ func deleteRun(ctx context.Context, cl cluster.Cluster, o observed, req mcreconc
 	if err != nil {
 		return fmt.Errorf("deleting AgentRun %s, whose TTL is over: %w", req.NamespacedName, err)
 	}
-	observeDeletion(req.ClusterName)
+	r.countDeletion(ctx, req.ClusterName)
 	announceDeleted(cl, o.run, decision)
 	log.FromContext(ctx).Info("AgentRun deleted, its TTL is over", "ttl", decision.TTL, "finished", decision.Finished, "finishedBy", finishedBy(decision))
 	return nil

@@ -17,6 +17,7 @@ limitations under the License.
 package agentrun
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -51,53 +52,60 @@ func init() {
 	metrics.Registry.MustRegister(failures, failFast, ttlDeletions)
 }
 
-// ForgetMember deletes the metric series of a member that is gone.
+// membersSeries has series of members made and deleted one at a time: none comes back when
+// the member of a reconcile that is under way has gone.
+var membersSeries sync.Mutex
+
+// ForgetMember deletes the metric series of a member that is gone: GetCluster must not find
+// it any more.
 func ForgetMember(name multicluster.ClusterName) {
+	membersSeries.Lock()
+	defer membersSeries.Unlock()
 	failures.DeletePartialMatch(prometheus.Labels{"cluster": name.String()})
 	ttlDeletions.DeleteLabelValues(name.String())
-	reasonsOf.forget(name)
+	delete(reasonsOf, name)
 }
 
-func observeFailure(name multicluster.ClusterName, reason string, seenAt, now time.Time) {
-	failures.WithLabelValues(name.String(), reasonsOf.bounded(name, tally.Bounded(reason))).Inc()
-	if !seenAt.IsZero() {
-		failFast.Observe(now.Sub(seenAt).Seconds())
+// count counts on a series of a member, unless it has gone.
+func (r *Reconciler) count(ctx context.Context, name multicluster.ClusterName, series func() prometheus.Counter) {
+	membersSeries.Lock()
+	defer membersSeries.Unlock()
+	if _, err := r.clusters.GetCluster(ctx, name); err == nil {
+		series().Inc()
 	}
 }
 
-func observeDeletion(name multicluster.ClusterName) {
-	ttlDeletions.WithLabelValues(name.String()).Inc()
+func (r *Reconciler) countFailure(ctx context.Context, req mcreconcile.Request, reason string) {
+	r.count(ctx, req.ClusterName, func() prometheus.Counter {
+		return failures.WithLabelValues(req.ClusterName.String(), reasonsOf.bounded(req.ClusterName, tally.Bounded(reason)))
+	})
+	if seenAt := r.seen.take(req); !seenAt.IsZero() {
+		failFast.Observe(r.clock.Now().Sub(seenAt).Seconds())
+	}
+}
+
+func (r *Reconciler) countDeletion(ctx context.Context, name multicluster.ClusterName) {
+	r.count(ctx, name, func() prometheus.Counter { return ttlDeletions.WithLabelValues(name.String()) })
 }
 
 // labelledReasons bounds the series of one member: a pod's reason is what somebody in the
-// member wrote.
-type labelledReasons struct {
-	mu sync.Mutex
-	by map[multicluster.ClusterName]map[string]bool
-}
+// member wrote. membersSeries guards it.
+type labelledReasons map[multicluster.ClusterName]map[string]bool
 
-var reasonsOf = labelledReasons{by: map[multicluster.ClusterName]map[string]bool{}}
+var reasonsOf = labelledReasons{}
 
 // bounded returns the reason, or Other when the member has had too many.
-func (l *labelledReasons) bounded(name multicluster.ClusterName, reason string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	known := l.by[name]
+func (l labelledReasons) bounded(name multicluster.ClusterName, reason string) string {
+	known := l[name]
 	if known == nil {
 		known = map[string]bool{}
-		l.by[name] = known
+		l[name] = known
 	}
 	if !known[reason] && len(known) >= fleetv1alpha1.MaxFailureReasons {
 		return fleetv1alpha1.ReasonOther
 	}
 	known[reason] = true
 	return reason
-}
-
-func (l *labelledReasons) forget(name multicluster.ClusterName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.by, name)
 }
 
 // firstSeen remembers when the pod event behind a queued request was seen. An entry

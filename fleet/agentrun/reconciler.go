@@ -190,7 +190,7 @@ func (r *Reconciler) write(ctx context.Context, cl cluster.Cluster, o observed, 
 		return fmt.Errorf("patching the status of AgentRun %s: %w", req.NamespacedName, err)
 	}
 	if decision.Failure != nil {
-		observeFailure(req.ClusterName, decision.Failure.Reason, r.seen.take(req), r.clock.Now())
+		r.countFailure(ctx, req, decision.Failure.Reason)
 	}
 	announce(cl, o.run, decision)
 	logChange(log.FromContext(ctx), o.run, decision)
