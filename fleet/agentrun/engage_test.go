@@ -88,6 +88,41 @@ func TestEngagingLeavesNothingBehind(t *testing.T) {
 	}).Should(BeZero())
 }
 
+// TestInitialListsAreInNoHurry: a run that a member had before it was engaged comes after
+// what happens there, whichever object tells of it.
+func TestInitialListsAreInNoHurry(t *testing.T) {
+	run := build.MakeAgentRun("run").Obj()
+	pod := build.MakePod("pod").ForRun(run).Container("main", "registry.example/agent:1").Obj()
+	cases := map[string]struct {
+		happens          func(m *engagedMember)
+		hurried, waiting int
+	}{
+		"a run is listed": {func(m *engagedMember) { handlerOf(m, itself).OnAdd(run, true) }, 0, 1},
+		"a pod is listed": {func(m *engagedMember) { handlerOf(m, runsOfPod).OnAdd(pod, true) }, 0, 1},
+		"a run is made":   {func(m *engagedMember) { handlerOf(m, itself).OnAdd(run, false) }, 1, 0},
+		"a pod is made":   {func(m *engagedMember) { handlerOf(m, runsOfPod).OnAdd(pod, false) }, 1, 0},
+		"a run changes":   {func(m *engagedMember) { handlerOf(m, itself).OnUpdate(run, run) }, 1, 0},
+		"a pod is gone":   {func(m *engagedMember) { handlerOf(m, runsOfPod).OnDelete(pod) }, 1, 0},
+		"a listed run's pod changes": {func(m *engagedMember) {
+			handlerOf(m, itself).OnAdd(run, true)
+			handlerOf(m, runsOfPod).OnUpdate(pod, pod)
+		}, 1, 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			q := testQueue(t, 40)
+			tc.happens(&engagedMember{
+				engager: &engager{queue: q, seen: newFirstSeen(), clock: clock.RealClock{}},
+				ctx:     t.Context(), name: "ns/member", cache: &memberCache{},
+			})
+			queued := q.lanes.byMember["ns/member"]
+			if len(queued.high) != tc.hurried || len(queued.unhurried) != tc.waiting {
+				t.Errorf("%d requests in a hurry and %d in none, want %d and %d", len(queued.high), len(queued.unhurried), tc.hurried, tc.waiting)
+			}
+		})
+	}
+}
+
 // drained is an engager of which a worker takes what comes, and the number of that.
 func drained(t *testing.T) (*engager, *atomic.Int64) {
 	t.Helper()

@@ -197,7 +197,7 @@ func TestABusyMemberDelaysAnotherByOneTurn(t *testing.T) {
 // lanesOf has members queue by the same function.
 func lanesOf(members string, add func(*fairQueue, mcreconcile.Request)) map[string]func(*fairQueue, mcreconcile.Request) {
 	out := map[string]func(*fairQueue, mcreconcile.Request){}
-	for _, member := range strings.Fields(members) {
+	for member := range strings.FieldsSeq(members) {
 		out[member] = add
 	}
 	return out

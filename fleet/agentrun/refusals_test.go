@@ -163,7 +163,7 @@ func (a *announcer) OnWantsMark(f func(multicluster.ClusterName, types.Namespace
 
 // TestRecordedRunsAreQueued: after what happens in the member now.
 func TestRecordedRunsAreQueued(t *testing.T) {
-	queue := newFairQueue("recorded", workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](time.Second, time.Second), 2, clock.RealClock{})
+	queue := newFairQueue("recorded", workqueue.NewTypedItemExponentialFailureRateLimiter[mcreconcile.Request](time.Second, time.Second), 40, clock.RealClock{})
 	defer queue.ShutDown()
 	ledger := &announcer{}
 	enqueueUnmarked(ledger, queue)
