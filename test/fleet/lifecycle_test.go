@@ -18,12 +18,12 @@ package fleet
 
 import (
 	"fmt"
+	"regexp"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -56,12 +56,13 @@ func TestMembersComeAndGo(t *testing.T) {
 		pending: 3, failed: 5, reasons: map[string]int32{"ImagePullBackOff": 3, "InvalidImageName": 1, "CrashLoopBackOff": 1},
 	}, []string{"dead"}, "alpha", "beta")
 
+	due := f.aboutToBeDue("alpha")
 	f.leave("alpha")
-	f.WithT.Eventually(func() error { _, err := f.clusterStatus("alpha")(); return err }).Should(WithTransform(apierrors.IsNotFound, BeTrue()))
+	f.goneInTime("alpha")
 	f.step("a member leaves and takes its numbers with it", truth{
 		pending: 1, failed: 2, reasons: map[string]int32{"ImagePullBackOff": 1, "CrashLoopBackOff": 1},
 	}, []string{"dead"}, "beta")
-	f.leftAlone("alpha")
+	f.leftAlone("alpha", due)
 	f.join("alpha")
 	f.step("it rejoins, and what failed meanwhile counts once", truth{
 		pending: 3, failed: 6, reasons: map[string]int32{"ImagePullBackOff": 3, "InvalidImageName": 2, "CrashLoopBackOff": 1},
@@ -89,6 +90,52 @@ func TestMembersComeAndGo(t *testing.T) {
 	f.step("and the lost member comes back", truth{
 		pending: 3, failed: 7, reasons: map[string]int32{"ImagePullBackOff": 3, "InvalidImageName": 2, "CrashLoopBackOff": 1, "CreateContainerConfigError": 1},
 	}, nil, "alpha", "beta", "dead")
+
+	f.members["dead"].proxy.Pause()
+	f.members["dead"].proxy.Reset()
+	f.leave("dead")
+	f.goneInTime("dead")
+	f.step("a member that does not answer leaves", truth{
+		pending: 3, failed: 6, reasons: map[string]int32{"ImagePullBackOff": 3, "InvalidImageName": 2, "CrashLoopBackOff": 1},
+	}, nil, "alpha", "beta")
+}
+
+// goneWithin is how soon after its Secret nothing on the hub may tell of a member.
+const goneWithin = 5 * time.Second
+
+// goneInTime: the status and the metrics of a member that has left are gone, and stay so.
+func (f *fleet) goneInTime(name string) {
+	f.Helper()
+	traces := func() ([]string, error) {
+		metrics, err := f.manager.Metrics(f.Context())
+		if err != nil {
+			return nil, err
+		}
+		found := regexp.MustCompile(`(?m)^.*\b`+regexp.QuoteMeta(clusters+"/"+name)+`\b.*$`).FindAllString(metrics, -1)
+		status, err := f.clusterStatus(name)()
+		if err == nil {
+			found = append(found, "AgentRunClusterStatus "+status.Name)
+		}
+		return found, client.IgnoreNotFound(err)
+	}
+	f.WithT.Eventually(traces).WithTimeout(goneWithin).Should(BeEmpty(), name)
+	f.WithT.Consistently(traces).Should(BeEmpty(), name)
+}
+
+// deadline is that of a run whose member leaves before.
+const deadline = 12 * time.Second
+
+// aboutToBeDue has a run with a deadline be observed in a member. It returns when it is due.
+func (f *fleet) aboutToBeDue(name string) time.Time {
+	f.Helper()
+	m := f.members[name]
+	run := build.MakeAgentRun("due").Namespace("work").StartupDeadline(int32(deadline / time.Second)).Obj()
+	f.WithT.Expect(m.create(f.Context(), run)).To(Succeed())
+	f.WithT.Eventually(m.run(f.Context(), "work", "due")).Should(harness.HavePhase(agentv1alpha1.AgentRunPending))
+	metrics, err := f.manager.Metrics(f.Context())
+	f.WithT.Expect(err).NotTo(HaveOccurred())
+	f.WithT.Expect(metrics).To(ContainSubstring(fmt.Sprintf(`agentrunfleet_failures_total{cluster="%s/%s"`, clusters, name)))
+	return run.CreationTimestamp.Add(deadline)
 }
 
 // truth is what the hub must say.
@@ -112,14 +159,23 @@ func (m *member) populate(f *fleet, pending int, reasons ...string) {
 	}
 }
 
-// leftAlone: one of a left member's pending runs gets a pod that can never start, and
-// nothing comes of it.
-func (f *fleet) leftAlone(name string) {
+// leftAlone: one of a left member's pending runs gets a pod that can never start, another
+// comes to its deadline, and nothing comes of it, nor of anything else.
+func (f *fleet) leftAlone(name string, due time.Time) {
 	f.Helper()
 	m := f.members[name]
+	since := time.Now()
+	f.WithT.Expect(since).To(BeTemporally("<", due), "the deadline is over before the member has left")
 	run := build.MakeAgentRun("pending-0").Namespace("work").Obj()
 	f.WithT.Expect(m.SetPodStatus(f.Context(), labelled(run).Scheduled().Waiting("main", "InvalidImageName", "").Obj())).To(Succeed())
-	f.WithT.Consistently(m.run(f.Context(), "work", "pending-0")).Should(harness.HavePhase(agentv1alpha1.AgentRunPending))
+	f.WithT.Eventually(time.Now).Should(BeTemporally(">", due.Add(time.Second)))
+	f.WithT.Consistently(func() ([]harness.Request, error) {
+		return m.Requests(harness.ByUser(m.user), harness.ReceivedAfter(since))
+	}).Should(BeEmpty())
+	for _, untouched := range []string{"pending-0", "due"} {
+		f.WithT.Expect(m.run(f.Context(), "work", untouched)()).To(harness.HavePhase(agentv1alpha1.AgentRunPending))
+	}
+	f.WithT.Expect(m.Client.Delete(f.Context(), build.MakeAgentRun("due").Namespace("work").Obj())).To(Succeed())
 	replacement := build.MakeAgentRun("pending-again").Namespace("work").Obj()
 	f.WithT.Expect(m.create(f.Context(), replacement, labelled(replacement).Unschedulable("no node").Obj())).To(Succeed())
 }

@@ -69,6 +69,7 @@ func (f *fleet) on(t *testing.T) *fleet {
 func (f *fleet) fatalReasons() {
 	ns := f.namespace("fatal")
 	message := "kubelet's own words"
+	var told []OmegaMatcher
 	for _, reason := range []string{"ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CrashLoopBackOff"} {
 		onMain := build.MakeAgentRun("main-" + strings.ToLower(reason)).Namespace(ns).Obj()
 		onInit := build.MakeAgentRun("init-" + strings.ToLower(reason)).Namespace(ns).Obj()
@@ -77,13 +78,32 @@ func (f *fleet) fatalReasons() {
 			phase = corev1.PodRunning // where kubelet shows it on a main container
 		}
 		f.WithT.Expect(f.members["alpha"].create(f.Context(), onMain, onInit,
-			labelled(onMain).Scheduled().Phase(phase).Waiting("main", reason, message).Obj(),
-			labelled(onInit).InitContainer("loader", "registry.example/loader:1").Scheduled().Phase(corev1.PodPending).
+			labelled(onMain).Node("node-1").Scheduled().Phase(phase).Waiting("main", reason, message).Obj(),
+			labelled(onInit).Node("node-2").InitContainer("loader", "registry.example/loader:1").Scheduled().Phase(corev1.PodPending).
 				Waiting("loader", reason, message).Waiting("main", "PodInitializing", "").Obj(),
 		)).To(Succeed())
 		f.WithT.Eventually(f.members["alpha"].run(f.Context(), ns, onMain.Name)).Should(failedWith(reason, `container "main"`, "registry.example/agent:1", message))
 		f.WithT.Eventually(f.members["alpha"].run(f.Context(), ns, onInit.Name)).Should(failedWith(reason, `init container "loader"`, "registry.example/loader:1", message))
+		told = append(told,
+			tellsWhere(onMain, reason, "main", "registry.example/agent:1", "node-1"),
+			tellsWhere(onInit, reason, "loader", "registry.example/loader:1", "node-2"))
 	}
+	f.WithT.Eventually(f.clusterStatus("alpha")).Should(And(told...))
+	f.WithT.Expect(f.members["alpha"].Client.DeleteAllOf(f.Context(), &corev1.Pod{}, client.InNamespace(ns), client.GracePeriodSeconds(0))).To(Succeed())
+	// What happened before this has been seen when this is.
+	after := build.MakeAgentRun("when-pods-are-gone").Namespace(ns).Obj()
+	f.WithT.Expect(f.members["alpha"].create(f.Context(), after, labelled(after).Scheduled().Waiting("main", "InvalidImageName", "").Obj())).To(Succeed())
+	f.WithT.Eventually(f.clusterStatus("alpha")).Should(HaveField("Status.RecentFailures", ContainElement(HaveField("Name", after.Name))))
+	f.WithT.Expect(f.clusterStatus("alpha")()).To(And(told...))
+}
+
+// tellsWhere matches a member's status that says which container of which image failed a run,
+// and on which node.
+func tellsWhere(run *agentv1alpha1.AgentRun, reason, container, image, node string) OmegaMatcher {
+	return HaveField("Status.RecentFailures", ContainElement(And(
+		HaveField("Namespace", run.Namespace), HaveField("Name", run.Name), HaveField("Reason", reason),
+		HaveField("Container", container), HaveField("Image", image), HaveField("Node", node),
+	)))
 }
 
 // oneWriteNoRead: to fail a run costs the member one write and no read, and to mark it as
