@@ -18,6 +18,7 @@ package agentrun
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ import (
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -278,6 +280,26 @@ func TestConflicts(t *testing.T) {
 			g.Expect(stored).To(tc.want)
 		})
 	}
+}
+
+// TestContended: a run that others never stop writing is left for a moment. It is no error.
+func TestContended(t *testing.T) {
+	e := engage(t)
+	g := harness.NewGomega(t)
+	run := build.MakeAgentRun("run").Obj()
+	g.Expect(e.plane.Client.Create(t.Context(), run)).To(Succeed())
+	g.Eventually(func() error {
+		return e.GetCache().Get(t.Context(), client.ObjectKeyFromObject(run), &agentv1alpha1.AgentRun{})
+	}).Should(Succeed())
+	patches := 0
+	e.client = interceptor.NewClient(e.plane.Client, interceptor.Funcs{
+		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+			patches++
+			return apierrors.NewConflict(schema.GroupResource{Resource: "agentruns"}, "run", errors.New("changed"))
+		},
+	})
+	g.Expect(e.reconciler().Reconcile(t.Context(), request("run"))).To(Equal(reconcile.Result{RequeueAfter: contendedAgain}))
+	g.Expect(patches).To(Equal(maxConflicts))
 }
 
 // TestMemberState: a paused member is observed and not written to, and its clock is the

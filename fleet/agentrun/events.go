@@ -46,6 +46,7 @@ const (
 	actionFail   = "Fail"
 	actionStop   = "StopSandbox"
 	actionDelete = "Delete"
+	actionMark   = "Mark"
 )
 
 // announce emits the Event of a run that failed. It comes after the write, so that an
@@ -65,6 +66,11 @@ func announceStopped(cl cluster.Cluster, run *agentv1alpha1.AgentRun, sandbox st
 func announceNotStopped(cl cluster.Cluster, run *agentv1alpha1.AgentRun, sandbox string) {
 	recorder(cl).Eventf(run, nil, corev1.EventTypeWarning, "SandboxNotStopped", actionStop,
 		"Sandbox %s runs though the AgentRun has failed, and the fleet manager is not allowed to patch it; delete it, or grant patch on sandboxes.agents.x-k8s.io", sandbox)
+}
+
+func announceNotMarked(cl cluster.Cluster, run *agentv1alpha1.AgentRun) {
+	recorder(cl).Eventf(run, nil, corev1.EventTypeWarning, "NotMarked", actionMark,
+		"the failure is counted, but the fleet manager is not allowed to mark the AgentRun, which is not deleted for its TTL until then; grant patch on agentruns.konveyor.io")
 }
 
 func announceDeleted(cl cluster.Cluster, run *agentv1alpha1.AgentRun, d ttl.Decision) {

@@ -76,7 +76,11 @@ func mark(ctx context.Context, cl cluster.Cluster, run *agentv1alpha1.AgentRun, 
 	if err != nil {
 		return err
 	}
-	if err := cl.GetClient().Patch(ctx, run.DeepCopy(), client.RawPatch(mergePatch, patch)); err != nil {
+	err = cl.GetClient().Patch(ctx, run.DeepCopy(), client.RawPatch(mergePatch, patch))
+	if apierrors.IsForbidden(err) {
+		announceNotMarked(cl, run)
+	}
+	if err != nil {
 		return fmt.Errorf("marking AgentRun %s as recorded: %w", client.ObjectKeyFromObject(run), err)
 	}
 	return nil

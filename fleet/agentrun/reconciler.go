@@ -45,8 +45,12 @@ import (
 // +kubebuilder:rbac:groups=agents.x-k8s.io,resources=sandboxes,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// maxConflicts bounds how often a decision is made anew within one reconcile.
-const maxConflicts = 3
+// maxConflicts bounds how often a decision is made anew within one reconcile, and
+// contendedAgain is when the next one is made.
+const (
+	maxConflicts   = 3
+	contendedAgain = time.Second
+)
 
 // Reconciler keeps the status of AgentRuns in member clusters.
 type Reconciler struct {
@@ -173,7 +177,8 @@ func (r *Reconciler) settle(ctx context.Context, cl cluster.Cluster, o observed,
 		}
 		o.run = live
 	}
-	return 0, true, fmt.Errorf("AgentRun %s changed %d times while its status was being written", req.NamespacedName, maxConflicts)
+	log.FromContext(ctx).Info("The AgentRun changes faster than its status can be written, trying again", "conflicts", maxConflicts)
+	return contendedAgain, true, nil
 }
 
 // write sends one status patch when something changed, and tells of it after that.

@@ -93,6 +93,7 @@ func TestWithoutTheRightToMark(t *testing.T) {
 	k.Expect(k.asked("patch")).To(Equal(1))
 	k.Expect(k.once("second")).To(inMinutes)
 	k.Expect(k.asked("patch")).To(Equal(1), "one refusal stands for the namespace")
+	k.Eventually(k.event("first", "NotMarked")).Should(And(HaveField("Type", "Warning"), HaveField("Note", ContainSubstring("grant patch on agentruns.konveyor.io"))))
 
 	k.wall.SetTime(noon.Add(refusalHolds))
 	k.Expect(k.once("second")).To(inMinutes)
