@@ -36,6 +36,7 @@ import (
 // rest of an idle member. Here the reflector writes to the index and calls the handlers
 // itself, in order, so that a handler must return soon and must not wait for the informer.
 // There is no resync: what time alone changes is in the reconciler's requeues.
+// docs/adr/0012 says why it is worth having.
 type informer struct {
 	source  toolscache.ListerWatcher
 	kind    runtime.Object
