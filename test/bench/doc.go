@@ -18,5 +18,6 @@ limitations under the License.
 // measured beside a floor, or beside the plain multicluster-runtime set-up, measured in the same
 // run on the same servers; the ratio is what counts, since machines differ. Run it with
 // `make bench`. Memory is no matter of the machine: what takes more than its budget fails, in
-// the test of an empty member, too, which takes seconds.
+// the test of an empty member, too, which takes seconds. So does a busy member that costs
+// another more than its share, of which samples beside it and in quiet are taken in turn.
 package bench

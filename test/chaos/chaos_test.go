@@ -52,7 +52,8 @@ func TestChaos(t *testing.T) {
 
 	g.Expect(f.chaos(t.Context())).To(Succeed())
 	calm := time.Now()
-	t.Logf("faults injected: %s", f.report())
+	t.Logf("CHAOS_SEED=%d CHAOS_DURATION=%s: faults injected: %s", p.seed, p.duration, f.report())
+	g.Expect(f.faults()).To(BeNumerically(">=", len(f.members)), "too few faults were injected for a verdict")
 	// Deferred, so that a fleet that does not come to rest is explained as well.
 	defer func() {
 		stopRecording()
@@ -61,6 +62,8 @@ func TestChaos(t *testing.T) {
 	}()
 
 	g.Eventually(f.settled).WithContext(t.Context()).WithTimeout(settleTimeout).WithPolling(lookInterval).Should(Succeed())
+	g.Eventually(f.totals).WithContext(t.Context()).WithTimeout(settleTimeout).WithPolling(lookInterval).Should(Succeed())
+	f.logTotals(t)
 	t.Logf("at rest %s after the last fault", time.Since(calm).Round(time.Second))
 	g.Consistently(f.settled).WithContext(t.Context()).WithPolling(lookInterval).Should(Succeed())
 }
@@ -118,13 +121,20 @@ func (f *fleet) checkHistory(t *testing.T) {
 	}
 }
 
+// faults is how many were injected.
+func (f *fleet) faults() int {
+	total := 0
+	for _, n := range f.injected.counts {
+		total += n
+	}
+	return total
+}
+
 // report lists the faults injected by kind.
 func (f *fleet) report() string {
-	total := 0
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(f.injected.counts)) {
-		total += f.injected.counts[k]
 		parts = append(parts, fmt.Sprintf("%d %s", f.injected.counts[k], k))
 	}
-	return fmt.Sprintf("%d (%s)", total, strings.Join(parts, ", "))
+	return fmt.Sprintf("%d (%s)", f.faults(), strings.Join(parts, ", "))
 }

@@ -146,8 +146,8 @@ func (n *numbers) add(other numbers) {
 
 // knownAs compares what the hub says of the member.
 func (m *member) knownAs(ctx context.Context, want numbers) error {
-	known := &fleetv1alpha1.AgentRunClusterStatus{}
-	if err := m.hub.Client.Get(ctx, client.ObjectKey{Namespace: clusters, Name: m.Name}, known); err != nil {
+	known, err := m.known(ctx)
+	if err != nil {
 		return err
 	}
 	if !meta.IsStatusConditionTrue(known.Status.Conditions, fleetv1alpha1.ConditionConnected) {

@@ -47,6 +47,8 @@ type record struct {
 	ended  bool
 	// tokens are those in any message that the run ever had.
 	tokens sets.Set[string]
+	// mark is its latest RecordedAnnotation.
+	mark string
 }
 
 var tokenPattern = regexp.MustCompile(`\[[^\]/ ]+/[^\]/ ]+/\d+\]`)
@@ -106,6 +108,7 @@ func (r *recorder) observe(run *agentv1alpha1.AgentRun) {
 			run.Name, run.UID, cmp.Diff(known.status, run.Status)))
 	}
 	known.status, known.ended = *run.Status.DeepCopy(), run.Terminal()
+	known.mark = run.Annotations[agentv1alpha1.RecordedAnnotation]
 	for _, c := range run.Status.Conditions {
 		known.tokens.Insert(tokenPattern.FindAllString(c.Message, -1)...)
 	}

@@ -156,6 +156,8 @@ var activeWorkers = regexp.MustCompile(`(?m)^controller_runtime_active_workers\{
 // burst is how many runs of a busy member fail at once, probes how many of another one are
 // measured before and meanwhile, and fair how much longer the latter may take. Below noise,
 // what else runs on the machine says more than the manager; without a fair queue it is minutes.
+// The ratio itself is BenchmarkFairness' to measure, where noise hits both alike, and the
+// order is asserted where the queue is.
 const (
 	burst  = 5000
 	probes = 100
