@@ -132,6 +132,7 @@ func newProvider(o *options) *kubeconfigsecret.Provider {
 		OptionalAccess:    agentrun.OptionalAccess(),
 		QPS:               o.memberQPS,
 		Burst:             o.memberBurst,
+		CacheLimit:        o.memberCacheLimit.Value(),
 		UserAgent:         "agentrun-fleet",
 		Clock:             hubClock(),
 	})

@@ -28,6 +28,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap/zapcore"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/leaderelection"
@@ -50,8 +51,10 @@ type options struct {
 	metricsAddr      string
 	probeAddr        string
 	// memberQPS and memberBurst bound the requests to each member.
-	memberQPS               float32
-	memberBurst             int
+	memberQPS   float32
+	memberBurst int
+	// memberCacheLimit bounds what is held of each member, in bytes.
+	memberCacheLimit        resource.QuantityValue
 	maxConcurrentReconciles int
 	zap                     zap.Options
 	// version prints the version and ends.
@@ -82,6 +85,7 @@ func newOptions() *options {
 		probeAddr:               ":8081",
 		memberQPS:               200,
 		memberBurst:             400,
+		memberCacheLimit:        resource.QuantityValue{Quantity: resource.MustParse("64Mi")},
 		maxConcurrentReconciles: 40,
 		zap:                     zap.Options{TimeEncoder: zapcore.RFC3339NanoTimeEncoder},
 		// A leader outlives two minutes without the hub: docs/adr/0010.
@@ -108,6 +112,8 @@ func (o *options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.probeAddr, "health-probe-bind-address", o.probeAddr, "Address that serves /healthz and /readyz. 0 disables it.")
 	fs.Float32Var(&o.memberQPS, "member-qps", o.memberQPS, "Requests a second to each member cluster, on average.")
 	fs.IntVar(&o.memberBurst, "member-burst", o.memberBurst, "Requests to each member cluster that may exceed --member-qps for a moment.")
+	fs.Var(&o.memberCacheLimit, "member-cache-limit",
+		"Memory that the AgentRuns, pods and Sandboxes of each member cluster may take, as estimated. A member with more is TooLarge. While one is listed again it may take twice that.")
 	fs.IntVar(&o.maxConcurrentReconciles, "max-concurrent-reconciles", o.maxConcurrentReconciles,
 		"How many AgentRuns are worked on at a time, over all member clusters. One of them has at most a tenth, rounded up, and slow ones at most half together.")
 	fs.BoolVar(&o.version, "version", false, "Print the version and end.")
@@ -158,6 +164,9 @@ func (o *options) Validate() field.ErrorList {
 	}
 	if !(o.memberQPS > 0) || math.IsInf(float64(o.memberQPS), 0) { // NaN is not greater than 0
 		errs = append(errs, field.Invalid(flagPath("member-qps"), fmt.Sprint(o.memberQPS), "must be a number greater than 0"))
+	}
+	if o.memberCacheLimit.Value() < 1<<20 {
+		errs = append(errs, field.Invalid(flagPath("member-cache-limit"), o.memberCacheLimit.String(), "must be at least 1Mi"))
 	}
 	if o.memberBurst < 1 {
 		errs = append(errs, field.Invalid(flagPath("member-burst"), o.memberBurst, "must be at least 1"))

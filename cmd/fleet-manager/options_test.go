@@ -83,8 +83,8 @@ func TestOptions(t *testing.T) {
 			wantErrs: []string{`--member-qps: Invalid value: "NaN"`},
 		},
 		"every bad number is named": {
-			args:     []string{"--member-qps=0", "--member-burst=0", "--max-concurrent-reconciles=0"},
-			wantErrs: []string{"--member-qps", "--member-burst", "--max-concurrent-reconciles"},
+			args:     []string{"--member-qps=0", "--member-burst=0", "--member-cache-limit=1Ki", "--max-concurrent-reconciles=0"},
+			wantErrs: []string{"--member-qps", "--member-cache-limit", "--member-burst", "--max-concurrent-reconciles"},
 		},
 		"a server that is neither a network nor a name is refused": {
 			args:     []string{"--member-server-allowlist=10.0.0.0/8,.example.com,10.0.0.256"},
@@ -244,7 +244,7 @@ func TestEveryFlagHasUsage(t *testing.T) {
 	newOptions().AddFlags(fs)
 	for _, name := range []string{
 		"agentrun-startup-deadline", "fatal-waiting-reasons", "kubeconfig", "kubeconfig-secret-namespaces", "metrics-bind-address",
-		"health-probe-bind-address", "member-qps", "member-burst", "max-concurrent-reconciles",
+		"health-probe-bind-address", "member-qps", "member-burst", "member-cache-limit", "max-concurrent-reconciles",
 		"allow-member-proxy", "allow-insecure-members", "member-server-allowlist", "agentrun-ttl-after-finished", "agentrun-failed-ttl",
 		"leader-elect", "leader-elect-lease-duration", "leader-elect-renew-deadline", "leader-elect-retry-period",
 		"leader-elect-resource-namespace", "zap-log-level", "zap-encoder",

@@ -102,7 +102,8 @@ func newMapper() meta.RESTMapper {
 // here.
 func NewCluster(ctx context.Context, cfg *rest.Config, serves func(schema.GroupVersionResource) bool, opts ...cluster.Option) (cluster.Cluster, error) {
 	served := servedSandbox(serves)
-	cl, err := cluster.New(cfg, append(opts, func(o *cluster.Options) {
+	ours := func(o *cluster.Options) { o.Cache.NewInformer = newInformer } // first, so that opts may wrap it
+	cl, err := cluster.New(cfg, append(append([]cluster.Option{ours}, opts...), func(o *cluster.Options) {
 		o.Scheme = memberScheme
 		o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return memberMapper, nil }
 		o.Client.Cache = &client.CacheOptions{Unstructured: true}
@@ -151,7 +152,6 @@ func cacheOf(cl cluster.Cluster) *memberCache {
 
 func newMemberCache(cfg *rest.Config, opts cache.Options, served *schema.GroupVersionKind) (*memberCache, error) {
 	opts.ReaderFailOnMissingInformer = true
-	opts.NewInformer = newInformer
 	// Each entry of ByObject costs a client, so that what needs no selector shares the default's.
 	opts.DefaultTransform = strip
 	opts.ByObject = map[client.Object]cache.ByObject{

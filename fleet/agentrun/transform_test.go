@@ -26,8 +26,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
+	"github.com/konveyor/agentrun-fleet/fleet/startup"
 	"github.com/konveyor/agentrun-fleet/test/build"
 )
 
@@ -79,5 +81,79 @@ func TestStrippedRunIsSmall(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" && len(held) <= strippedRun {
 		t.Errorf("the stripped run (-want +got):\n%s", diff)
+	}
+}
+
+// strippedPod is the most that a pod of one container may cost the hub, in bytes of JSON,
+// whatever kubelet, a scheduler or a webhook wrote on it.
+const strippedPod = 24 << 10
+
+// TestStrippedPodIsSmall: texts are cut to what fleet/startup reads of them, so that it
+// decides as on the whole pod, and once is enough.
+func TestStrippedPodIsSmall(t *testing.T) {
+	long := strings.Repeat("why ", 100_000) + "end"
+	run := build.MakeAgentRun("a").Obj()
+	tests := map[string]*build.PodWrapper{
+		"waits":         build.MakePod("p").Container("main", "i").Waiting("main", "ImagePullBackOff", long),
+		"ended":         build.MakePod("p").Container("main", "i").Phase(corev1.PodFailed).TerminatedMessage("main", "Error", long, 1),
+		"as a whole":    build.MakePod("p").Container("main", "i").PodFailed("Evicted", long),
+		"disrupted":     build.MakePod("p").Container("main", "i").Phase(corev1.PodFailed).Disrupted("Evicted", long),
+		"unschedulable": build.MakePod("p").Container("main", "i").Unschedulable(long),
+		"a long image":  build.MakePod("p").Container("main", long).Waiting("main", "InvalidImageName", long),
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := tc.ForRun(run).Obj()
+			once := stripped(t, pod)
+			if held, err := json.Marshal(once); err != nil || len(held) > strippedPod {
+				t.Errorf("a pod costs %d bytes, want at most %d (%v)", len(held), strippedPod, err)
+			}
+			if diff := cmp.Diff(once, stripped(t, once)); diff != "" {
+				t.Errorf("stripped again (-once +twice):\n%s", diff)
+			}
+			policy, now := startup.Policy{Fatal: startup.DefaultFatal()}, time.Unix(1000, 0)
+			want := startup.Decide(startup.Input{Run: run, Pod: pod, Policy: policy, Now: now})
+			got := startup.Decide(startup.Input{Run: run, Pod: once, Policy: policy, Now: now})
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the decision (-on the whole pod +on the stripped one):\n%s", diff)
+			}
+		})
+	}
+}
+
+func stripped(t *testing.T, pod *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	out, err := stripPod(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.(*corev1.Pod)
+}
+
+func TestStrippedSandboxIsSmall(t *testing.T) {
+	long := strings.Repeat("x", 100_000)
+	sandbox := newSandbox(sandboxResource("v1alpha1").GroupVersion().WithKind("Sandbox"))
+	sandbox.SetName("s")
+	sandbox.SetOwnerReferences([]metav1.OwnerReference{{Name: long}, {APIVersion: "konveyor.io/v1alpha1", Kind: "AgentRun", Name: "a", UID: "u", Controller: new(true)}})
+	sandbox.Object["spec"] = map[string]any{"shutdownTime": "2026-01-02T03:04:05Z", "podTemplate": long}
+	condition := map[string]any{"type": "Ready", "status": "False", "reason": "SandboxExpired", "message": "it expired", "odd": long}
+	sandbox.Object["status"] = map[string]any{"odd": long, "conditions": []any{condition, map[string]any{"type": "Odd", "message": long}, long}}
+	out, err := stripSandbox(sandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := stripSandbox(out)
+	if diff := cmp.Diff(out, again); diff != "" || err != nil {
+		t.Errorf("stripped again (-once +twice), %v:\n%s", err, diff)
+	}
+	if held, err := json.Marshal(out); err != nil || len(held) > 2<<10 {
+		t.Errorf("a Sandbox costs %d bytes (%v)", len(held), err)
+	}
+	view := sandboxView(out.(*unstructured.Unstructured), time.Now())
+	if !view.Stopped || len(view.Conditions) != 3 || view.Conditions[0].Reason != "SandboxExpired" || view.Conditions[0].Message != "it expired" {
+		t.Errorf("got %+v", view)
+	}
+	if owner := metav1.GetControllerOf(out.(*unstructured.Unstructured)); owner == nil || owner.UID != "u" {
+		t.Errorf("its controller is %v", owner)
 	}
 }

@@ -752,7 +752,7 @@ func TestForeignTextIsMadeFit(t *testing.T) {
 	if c.Reason != "Other" || !strings.HasPrefix(c.Message, `reason "not a word!": `) {
 		t.Errorf("reason %q, message %.60q: a reason that may not stand in a condition must be kept in the message", c.Reason, c.Message)
 	}
-	if !utf8.ValidString(c.Message) || strings.ContainsAny(c.Message, "\x00\n\u202e") || len([]rune(c.Message)) > maxText+200 {
+	if !utf8.ValidString(c.Message) || strings.ContainsAny(c.Message, "\x00\n\u202e") || len([]rune(c.Message)) > MaxText+200 {
 		t.Errorf("message of %d characters is not fit: %.80q", len([]rune(c.Message)), c.Message)
 	}
 }

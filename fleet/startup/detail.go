@@ -27,9 +27,9 @@ import (
 	"github.com/konveyor/agentrun-fleet/fleet/text"
 )
 
-// maxText bounds what is taken over of kubelet's, the scheduler's and other
+// MaxText bounds what is taken over of kubelet's, the scheduler's and other
 // controllers' messages, in characters.
-const maxText = 1024
+const MaxText = 1024
 
 // Detail says in one line what a run that is not running waits on. It is the same
 // whether or not a deadline is set, and the deadline's message ends with it.
@@ -171,7 +171,7 @@ func textOf(message string) string {
 }
 
 // clean makes foreign text fit for a status.
-func clean(s string) string { return text.Shorten(s, maxText) }
+func clean(s string) string { return text.Shorten(s, MaxText) }
 
 func orDefault(s, fallback string) string {
 	if s == "" {

@@ -22,10 +22,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
@@ -72,6 +74,10 @@ type Connection struct {
 	// dates tells how far the member's clock is from the steady one.
 	dates *dateReader
 
+	// budget is what the cluster's cache may hold; tooLarge is why it was stopped, if it held more.
+	budget   *budget
+	tooLarge atomic.Pointer[failure]
+
 	// watchFailed holds the latest unread error of an informer; unauthorized, that one was a 401.
 	watchFailed  chan error
 	unauthorized chan struct{}
@@ -87,12 +93,14 @@ func (c *Connection) Serves(resource schema.GroupVersionResource) bool {
 	return c.found.serves.Has(resource)
 }
 
-// ClusterOptions is a cluster.Option, to be given to cluster.New before others: clients get
-// the HTTP client with a timeout, the cache gets the one without, and holds Namespaces only.
+// ClusterOptions is a cluster.Option, to be given to cluster.New before others, but after one that sets NewInformer: clients get
+// the HTTP client with a timeout, the cache gets the one without, and holds Namespaces only,
+// of which no more than Options.CacheLimit.
 func (c *Connection) ClusterOptions(o *cluster.Options) {
 	o.HTTPClient = c.calls
 	o.Cache.HTTPClient = c.watches
 	o.Cache.DefaultWatchErrorHandler = c.onWatchError
+	o.Cache.NewInformer = c.budget.informers(o.Cache.NewInformer)
 	for _, namespace := range c.Namespaces {
 		if o.Cache.DefaultNamespaces == nil {
 			o.Cache.DefaultNamespaces = map[string]cache.Config{}
@@ -114,6 +122,8 @@ func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Con
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = rest.DefaultKubernetesUserAgent()
 	}
+	// One form for all, of which documents knows what it takes.
+	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, errors.New("kubeconfig has TLS settings that cannot be used: check the certificates in it")
@@ -144,12 +154,13 @@ func newConnection(name multicluster.ClusterName, cred credential, cfg *rest.Con
 		Name: name, Config: cfg, Namespaces: cred.namespaces,
 		credential: cred, dialer: dialer, transport: transport,
 		checksPatience: checks, patience: others, dates: dates,
-		calls:        httpClient(&bounded{RoundTripper: others, call: maxCallBody, watch: maxWatchBody, timeout: o.CallTimeout}),
-		watches:      httpClient(&bounded{RoundTripper: others, call: maxCallBody, watch: maxWatchBody, timeout: o.ConnectTimeout}),
+		calls:        httpClient(&bounded{RoundTripper: others, call: maxPageBody, watch: maxWatchBody, timeout: o.CallTimeout}),
+		watches:      httpClient(&bounded{RoundTripper: others, call: maxPageBody, watch: maxWatchBody, timeout: o.ConnectTimeout}),
 		stopped:      make(chan struct{}),
 		watchFailed:  make(chan error, 1),
 		unauthorized: make(chan struct{}, 1),
 	}
+	c.budget = &budget{limit: o.CacheLimit, tooLarge: c.giveUp}
 	c.check, err = newChecker(cfg, httpClient(&bounded{RoundTripper: dates, call: maxCheckBody, timeout: o.CallTimeout}), cred.namespaces, o)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -199,6 +210,9 @@ func (c *Connection) start(attempt, lifetime context.Context, newCluster NewClus
 	}
 	c.cluster = cl
 	c.ctx, c.cancel = context.WithCancel(lifetime)
+	attempt, giveUp := context.WithCancel(attempt)
+	defer context.AfterFunc(c.ctx, giveUp)()
+	defer giveUp()
 	// Whoever ends the lifetime ends the traffic with it.
 	context.AfterFunc(c.ctx, c.dialer.close)
 	go func() {
@@ -210,10 +224,20 @@ func (c *Connection) start(attempt, lifetime context.Context, newCluster NewClus
 	if cl.GetCache().WaitForCacheSync(attempt) {
 		return nil
 	}
+	if f := c.tooLarge.Load(); f != nil {
+		return f
+	}
 	if err := c.watchError(); err != nil {
 		return classify(err)
 	}
 	return unreachable("The informers did not sync in time")
+}
+
+// giveUp ends a cluster that is too large to be watched.
+func (c *Connection) giveUp(f *failure) {
+	if c.tooLarge.CompareAndSwap(nil, f) {
+		c.cancel()
+	}
 }
 
 // watchError takes the latest error of an informer since it was last asked.

@@ -32,18 +32,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // Bounds of what is kept of a refusal, in bytes.
 const (
-	maxRefusal      = 64 << 10 // read of its body
-	maxRefusalText  = 512
-	maxRefusalName  = 253
-	maxCauses       = 8
-	maxContentType  = 256
-	protobufContent = "application/vnd.kubernetes.protobuf"
+	maxRefusal     = 64 << 10 // read of its body
+	maxRefusalText = 512
+	maxRefusalName = 253
+	maxCauses      = 8
+	maxContentType = 256
 )
 
 // redacted takes the place of text that repeats a credential.
@@ -56,8 +54,8 @@ var (
 
 // discreet makes what a member answers fit to be repeated, whoever repeats it and where: client-go,
 // controller-runtime and controllers put errors into logs, conditions and Events. A refusal
-// becomes a short Status without control characters; an answer that repeats a credential
-// is none; Warning headers, which client-go logs, are dropped.
+// becomes a short Status without control characters; an answer that repeats a credential, or takes far more
+// memory than bytes, is none; Warning headers, which client-go logs, are dropped.
 type discreet struct {
 	http.RoundTripper
 	secrets secrets
@@ -83,11 +81,11 @@ func (d *discreet) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// understood says whether client-go has a decoder for it. Without a type it takes what it asked for.
+// understood says whether it is what was asked for: JSON, of which documents knows what it takes. Without a type, client-go
+// takes it for that.
 func understood(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
-	known := media == "application/json" || media == protobufContent
-	return contentType == "" || err == nil && known && len(contentType) <= maxContentType
+	return contentType == "" || err == nil && media == runtime.ContentTypeJSON && len(contentType) <= maxContentType
 }
 
 // refusal takes the place of an answer that is no success. Of its headers the date and the wish to be left alone remain.
@@ -101,7 +99,7 @@ func (d *discreet) refusal(req *http.Request, res *http.Response) *http.Response
 	if err != nil {
 		body = nil // the code says enough
 	}
-	header := http.Header{"Content-Type": {"application/json"}}
+	header := http.Header{"Content-Type": {runtime.ContentTypeJSON}}
 	for _, kept := range []string{"Date", "Retry-After"} {
 		if value := res.Header.Get(kept); value != "" && len(value) <= len(http.TimeFormat) {
 			header.Set(kept, value)
@@ -174,32 +172,21 @@ func (d *discreet) word(s string) string {
 	return s
 }
 
-// statusDecoder understands the protobuf in which a Status comes that was asked for so.
-var statusDecoder = newStatusDecoder()
-
-func newStatusDecoder() runtime.Decoder {
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	return protobuf.NewSerializer(scheme, scheme)
-}
-
 func decodeStatus(body []byte) (metav1.Status, bool) {
 	var status metav1.Status
-	if bytes.HasPrefix(body, []byte("k8s\x00")) {
-		_, _, err := statusDecoder.Decode(body, nil, &status)
-		return status, err == nil && status.Status == metav1.StatusFailure
-	}
 	err := json.Unmarshal(body, &status)
 	return status, err == nil && status.Kind == "Status" && status.Status == metav1.StatusFailure
 }
 
-// guardedBody reads an answer as far as it does not repeat a credential. What it met remains.
+// guardedBody reads an answer as far as it does not repeat a credential and is not made of too many
+// values. What it met remains.
 type guardedBody struct {
 	io.ReadCloser
 	secrets secrets
 	// tail ends what was read before; a credential may begin there.
-	tail []byte
-	err  error
+	tail      []byte
+	documents documents
+	err       error
 }
 
 // Read reads on.
@@ -213,6 +200,9 @@ func (g *guardedBody) Read(p []byte) (int, error) {
 	seam := slices.Concat(g.tail, read[:min(n, overlap)])
 	if g.secrets.in(seam) || g.secrets.in(read) {
 		g.err = errRepeats
+		return 0, g.err
+	}
+	if g.err = g.documents.read(read); g.err != nil {
 		return 0, g.err
 	}
 	if n < overlap {

@@ -32,9 +32,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/client-go/rest"
 )
 
@@ -63,18 +61,6 @@ func inJSON(t *testing.T, o any) []byte {
 	return out
 }
 
-func inProtobuf(t *testing.T, status metav1.Status) []byte {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	var out bytes.Buffer
-	status.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Status"})
-	if err := protobuf.NewSerializer(scheme, scheme).Encode(&status, &out); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
 // TestRefusalsAreBounded: what programs read of a refusal stays, and people get a short text.
 func TestRefusalsAreBounded(t *testing.T) {
 	runs := schema.GroupResource{Group: "konveyor.io", Resource: "agentruns"}
@@ -92,14 +78,14 @@ func TestRefusalsAreBounded(t *testing.T) {
 		message     string
 		details     *metav1.StatusDetails
 	}{
-		"a conflict":               {409, "application/json", inJSON(t, conflict), apierrors.IsConflict, conflict.Message, conflict.Details},
-		"a conflict in protobuf":   {409, protobufContent, inProtobuf(t, conflict), apierrors.IsConflict, conflict.Message, conflict.Details},
-		"an expired list":          {410, "application/json", inJSON(t, expired), apierrors.IsResourceExpired, expired.Message, nil},
-		"too many requests":        {429, "application/json", inJSON(t, busy), apierrors.IsTooManyRequests, "busy", &metav1.StatusDetails{RetryAfterSeconds: 5}},
-		"plain text":               {403, "text/plain", []byte("no\x1b[31m\u202e\n"), apierrors.IsForbidden, "no[31m", nil},
-		"no body":                  {404, "", nil, apierrors.IsNotFound, "could not find", nil},
-		"bytes of an unknown type": {503, "application/odd", []byte{0xff, 0, 1}, apierrors.IsServiceUnavailable, "unable to handle", nil},
-		"endless":                  {500, "application/json", inJSON(t, metav1.Status{Message: strings.Repeat("x", 900_000)}), apierrors.IsInternalError, "", nil},
+		"a conflict":                {409, "application/json", inJSON(t, conflict), apierrors.IsConflict, conflict.Message, conflict.Details},
+		"a refusal that is no JSON": {409, "application/vnd.kubernetes.protobuf", []byte("k8s\x00\x0a"), apierrors.IsConflict, "", nil},
+		"an expired list":           {410, "application/json", inJSON(t, expired), apierrors.IsResourceExpired, expired.Message, nil},
+		"too many requests":         {429, "application/json", inJSON(t, busy), apierrors.IsTooManyRequests, "busy", &metav1.StatusDetails{RetryAfterSeconds: 5}},
+		"plain text":                {403, "text/plain", []byte("no\x1b[31m\u202e\n"), apierrors.IsForbidden, "no[31m", nil},
+		"no body":                   {404, "", nil, apierrors.IsNotFound, "could not find", nil},
+		"bytes of an unknown type":  {503, "application/odd", []byte{0xff, 0, 1}, apierrors.IsServiceUnavailable, "unable to handle", nil},
+		"endless":                   {500, "application/json", inJSON(t, metav1.Status{Message: strings.Repeat("x", 900_000)}), apierrors.IsInternalError, "", nil},
 		"a long and odd one": {403, "application/json", inJSON(t, long), apierrors.IsForbidden, "m[31mm[31m", &metav1.StatusDetails{
 			Name: strings.Repeat("n", 250) + "...", Group: runs.Group, Kind: runs.Resource, Causes: make([]metav1.StatusCause, 8),
 		}},
@@ -159,7 +145,9 @@ func TestAnswersThatRepeatACredentialAreNone(t *testing.T) {
 		"none, in an odd content type": {"text/html", "hello", true},
 		"none":                         {"application/json", strings.Repeat("x", 100_000), false},
 		"none, without a type":         {"", "{}", false},
-		"none, in protobuf":            {"application/vnd.kubernetes.protobuf;stream=watch", "k8s", false},
+		"none, in protobuf":            {"application/vnd.kubernetes.protobuf;stream=watch", "k8s", true},
+		"none, of many values":         {"application/json", "[" + strings.Repeat("{},", maxValues/2+1), true},
+		"none, of many documents":      {"application/json;stream=watch", strings.Repeat(`{"a":"{[,\\\"{[,"}`, maxValues), false},
 		"a token that begins as ours":  {"application/json", token[:len(token)-1], false},
 		"none, discovered":             {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", "{}", false},
 	}

@@ -61,7 +61,10 @@ limitations under the License.
 // A kubeconfig makes the hub neither run, nor read, nor impersonate anything, and reach only what
 // Policy allows; the dialer checks each address, whatever a name resolves to, and redirects are
 // not followed. Each answer is bounded in size, and in time unless it is a watch's: 4 MiB for a
-// check, 64 MiB for a call or list, 256 MiB for a watch, which is then made again. A member
+// check, 8 MiB for a call or a page of a list, 256 MiB for a watch, which is then made again. It is JSON of at
+// most 131,072 values, or refused: what is decoded may take far more memory than it has bytes. What the informers of
+// a member hold is bounded by Options.CacheLimit; a member that does not fit is disengaged, and
+// TooLarge. No answer that repeats a credential is passed on, and what a refusal says is cut to a line. A member
 // that asks for patience by Retry-After gets it, up to Options.BackoffMax, and no caller waits
 // meanwhile: requests fail with 429 without being sent.
 //

@@ -60,6 +60,8 @@ const (
 	ReasonCRDNotInstalled = "CRDNotInstalled"
 	// ReasonClockUnknown: no answer of the member tells its time. Status False.
 	ReasonClockUnknown = "ClockUnknown"
+	// ReasonTooLarge: what is watched of the member does not fit into Options.CacheLimit. Status False.
+	ReasonTooLarge = "TooLarge"
 	// ReasonVersionTooOld: the member's Kubernetes is older than OldestVersion. Status False.
 	ReasonVersionTooOld = "VersionTooOld"
 )
@@ -72,6 +74,8 @@ type failure struct {
 	settled bool
 	// after is how long the member asked to be left alone.
 	after time.Duration
+	// tooLong says that an answer was cut, so that a part of it may be answered.
+	tooLong bool
 }
 
 func (f *failure) Error() string { return f.reason + ": " + f.message }
@@ -79,7 +83,7 @@ func (f *failure) Error() string { return f.reason + ": " + f.message }
 // mendable says that somebody must act on the member or its Secret.
 func (f *failure) mendable() bool {
 	switch f.reason {
-	case ReasonInvalidKubeconfig, ReasonInvalidAnnotation, ReasonUnauthorized, ReasonForbidden, ReasonCRDNotInstalled, ReasonVersionTooOld, ReasonClockUnknown:
+	case ReasonInvalidKubeconfig, ReasonInvalidAnnotation, ReasonUnauthorized, ReasonForbidden, ReasonCRDNotInstalled, ReasonVersionTooOld, ReasonClockUnknown, ReasonTooLarge:
 		return true
 	}
 	return false
@@ -145,6 +149,15 @@ func unreachable(problem string) *failure {
 	return &failure{
 		reason:  ReasonUnreachable,
 		message: problem + ": check that the member runs and that the hub can reach its API server; it is tried again",
+	}
+}
+
+// holdsTooMuch: the limit is in bytes.
+func holdsTooMuch(limit int64) *failure {
+	return &failure{
+		reason: ReasonTooLarge,
+		message: fmt.Sprintf("What the hub watches of the member takes more than the %d MiB of memory that a member may take: "+
+			"delete finished runs there, limit it to namespaces, or raise --member-cache-limit and the manager's memory", limit>>20),
 	}
 }
 

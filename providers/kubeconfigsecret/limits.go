@@ -32,10 +32,9 @@ import (
 const (
 	// maxCheckBody is for checks; a group's resource list has some 10 kB.
 	maxCheckBody = 4 << 20
-	// maxCallBody is for calls and lists: some 10,000 pods.
-	maxCallBody = 64 << 20
-	// maxWatchBody is for a watch, the objects that it begins with included. A longer one is ended and
-	// made again from where it was.
+	// maxPageBody is for calls, and for the pages of lists.
+	maxPageBody = 8 << 20
+	// maxWatchBody is for a watch. A longer one is ended and made again from where it was.
 	maxWatchBody = 256 << 20
 )
 
@@ -71,7 +70,9 @@ func isWatch(req *http.Request) bool {
 }
 
 func tooLarge(limit int64) *failure {
-	return unreachable("An answer of the API server is larger than " + strconv.FormatInt(limit>>20, 10) + " MiB")
+	f := unreachable("An answer of the API server is larger than " + strconv.FormatInt(limit>>20, 10) + " MiB")
+	f.tooLong = true
+	return f
 }
 
 type boundedBody struct {

@@ -185,10 +185,20 @@ func (m *member) keep(want desire) *failure {
 		return nil
 	case <-stopped:
 	}
+	f := m.endedBy()
 	m.disengage()
-	f := unreachable("The member's cluster ended unexpectedly")
 	m.failed(want, f)
 	return f
+}
+
+// endedBy is why the cluster of the connection in use has ended.
+func (m *member) endedBy() *failure {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inUse != nil && m.inUse.tooLarge.Load() != nil {
+		return m.inUse.tooLarge.Load()
+	}
+	return unreachable("The member's cluster ended unexpectedly")
 }
 
 // stopped is closed once the cluster of the connection in use has ended; nil when there is none.

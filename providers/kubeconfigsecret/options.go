@@ -60,6 +60,9 @@ type Options struct {
 	// QPS and Burst bound the requests of one member's cluster, all types together. Defaults 50 and 100.
 	QPS   float32
 	Burst int
+	// CacheLimit bounds what the cache of one member's cluster may hold, in bytes as estimated.
+	// Default 64 MiB.
+	CacheLimit int64
 	// UserAgent is sent to members. Default rest.DefaultKubernetesUserAgent().
 	UserAgent string
 
@@ -94,6 +97,7 @@ type Options struct {
 func (o *Options) setDefaults() {
 	setDefault(&o.QPS, 50)
 	setDefault(&o.Burst, 100)
+	setDefault(&o.CacheLimit, 64<<20)
 	setDefault(&o.ConnectTimeout, 30*time.Second)
 	setDefault(&o.CallTimeout, 10*time.Second)
 	setDefault(&o.ProbeInterval, 10*time.Second)
