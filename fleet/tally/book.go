@@ -59,6 +59,8 @@ type Book struct {
 	// version is that of the hub's object as last read. What has been proved holds until
 	// one is read that another writer left: this manager writes only upon what it read.
 	version string
+	// read says that the hub has been read, though there may have been no object.
+	read bool
 	// proof is of the connection's cache. Nil when there is none.
 	proof *Proof
 	// proving says that a proof is being made, void that it will be of no use.
@@ -94,18 +96,16 @@ func (b *Book) Read(ledger fleetv1alpha1.FailureLedger, version string) {
 	}
 	switch {
 	case version == b.version:
-	case ledger.Writer != b.Writer, ledger.ID != b.ledger:
+	case b.read && ledger.Writer == b.Writer && (ledger.ID == b.ledger || b.ledger == ""): // begun by this manager
+		b.Wrote(ledger)
+	default:
 		b.Doubt()
 		for _, run := range b.gone {
 			run.open = false
 		}
 		b.inherit(ledger)
-	case b.version == "":
-		b.inherit(ledger)
-	default:
-		b.Wrote(ledger)
 	}
-	b.version, b.ledger = version, ledger.ID
+	b.version, b.ledger, b.read = version, ledger.ID, true
 	for uid, run := range b.gone {
 		if !b.settled(run) {
 			continue
