@@ -222,3 +222,26 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func isContinued(u *url.URL) bool { return u.Query().Get("continue") != "" }
+
+// TestAProofIsOfEveryPhase: a run that has been counted may have been moved to another phase
+// since, and a cache that does not show it yet must not be taken for its end.
+func TestAProofIsOfEveryPhase(t *testing.T) {
+	page := &agentv1alpha1.AgentRunList{}
+	want := sets.New[types.UID]()
+	for _, phase := range []agentv1alpha1.AgentRunPhase{
+		"", agentv1alpha1.AgentRunPending, agentv1alpha1.AgentRunRunning, agentv1alpha1.AgentRunSucceeded, agentv1alpha1.AgentRunFailed,
+	} {
+		run := agentv1alpha1.AgentRun{Status: agentv1alpha1.AgentRunStatus{Phase: phase}}
+		run.UID = types.UID("open-" + phase)
+		want.Insert(run.UID)
+		page.Items = append(page.Items, run)
+		run.UID = types.UID("marked-" + phase)
+		run.Annotations = map[string]string{agentv1alpha1.RecordedAnnotation: run.Mark("its")}
+		page.Items = append(page.Items, run)
+	}
+	proof := tally.Proof{Since: map[string]string{}, Open: sets.New[types.UID]()}
+	addTo(&proof, "", page, "its")
+	if !proof.Open.Equal(want) {
+		t.Errorf("without a mark: %v, want %v", sets.List(proof.Open), sets.List(want))
+	}
+}
