@@ -19,13 +19,13 @@ package tally
 import (
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -33,298 +33,219 @@ import (
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 )
 
-// The model: one member, the hub, and managers that see both late. All that is real is
-// this package; the rest is as little as the API machinery promises.
+// The model: one member, the hubs that count its failures, and managers that see all of
+// them late. All that is real is this package and the marks of runs; the rest is as little
+// as the API machinery promises.
 
-// modelMember is a member's runs, and every change of them in order.
+// modelMember is a member's runs, and every change of them in order. A run that is stored
+// is never changed: another takes its place.
 type modelMember struct {
 	revision int
-	runs     map[string]Run
+	runs     map[string]*agentv1alpha1.AgentRun
 	changes  []modelChange
 	// removed is the revision at which each run went.
 	removed map[types.UID]int
 }
 
 type modelChange struct {
-	run     Run
+	run     *agentv1alpha1.AgentRun
 	deleted bool
 }
 
-func (m *modelMember) store(run Run) {
+func (m *modelMember) store(run *agentv1alpha1.AgentRun) {
 	m.revision++
-	run.Version = strconv.Itoa(m.revision)
+	run.ResourceVersion = strconv.Itoa(m.revision)
 	m.runs[run.Name] = run
 	m.changes = append(m.changes, modelChange{run: run})
 }
 
+// update stores a changed copy of a run.
+func (m *modelMember) update(run *agentv1alpha1.AgentRun, change func(*agentv1alpha1.AgentRun)) {
+	next := run.DeepCopy()
+	change(next)
+	m.store(next)
+}
+
 // remove deletes a run. The change has its last state, at the time of the deletion.
-func (m *modelMember) remove(run Run) {
+func (m *modelMember) remove(run *agentv1alpha1.AgentRun) {
 	m.revision++
-	run.Version = strconv.Itoa(m.revision)
 	delete(m.runs, run.Name)
-	m.changes = append(m.changes, modelChange{run, true})
+	last := run.DeepCopy()
+	last.ResourceVersion = strconv.Itoa(m.revision)
+	m.changes = append(m.changes, modelChange{last, true})
 	m.removed[run.UID] = m.revision
 }
 
-// mark is a patch with the run's UID and resourceVersion.
-func (m *modelMember) mark(run Run) {
-	if now := m.runs[run.Name]; now.UID == run.UID && now.Version == run.Version {
-		now.Marked = true
-		m.store(now)
+// mark is a patch with the run's resourceVersion, unless the run has no room for the mark.
+func (m *modelMember) mark(run *agentv1alpha1.AgentRun, ledgers ...types.UID) {
+	if m.runs[run.Name] != run || run.Mark(ledgers...) == run.Mark() {
+		return
 	}
+	m.update(run, func(run *agentv1alpha1.AgentRun) {
+		run.Annotations = map[string]string{agentv1alpha1.RecordedAnnotation: run.Mark(ledgers...)}
+	})
 }
 
-func (m *modelMember) proof() *Proof {
-	p := &Proof{Since: map[string]string{"": strconv.Itoa(m.revision)}, Open: sets.New[types.UID]()}
+// proof is what fleet/agentrun's Prove makes of a list of the runs in namespaces.
+func (m *modelMember) proof(namespaces []string, ledger types.UID) *Proof {
+	p := &Proof{Since: map[string]string{}, Open: sets.New[types.UID]()}
+	if len(namespaces) == 0 {
+		p.Since[""] = strconv.Itoa(m.revision)
+	}
+	for _, namespace := range namespaces {
+		p.Since[namespace] = strconv.Itoa(m.revision)
+	}
 	for _, run := range m.runs {
-		if !run.Marked {
+		if watches(namespaces, run) && !run.RecordedBy(ledger) {
 			p.Open.Insert(run.UID)
 		}
 	}
 	return p
 }
 
-// after is what there was after the first n changes.
-func (m *modelMember) after(n int) map[string]Run {
-	runs := map[string]Run{}
+// after is what there was in namespaces after the first n changes.
+func (m *modelMember) after(n int, namespaces []string) map[string]*agentv1alpha1.AgentRun {
+	runs := map[string]*agentv1alpha1.AgentRun{}
 	for _, change := range m.changes[:n] {
-		if change.deleted {
+		switch {
+		case !watches(namespaces, change.run):
+		case change.deleted:
 			delete(runs, change.run.Name)
-		} else {
+		default:
 			runs[change.run.Name] = change.run
 		}
 	}
 	return runs
 }
 
-// outcome is what becomes of a write to the hub.
-type outcome int
-
-const (
-	written outcome = iota
-	// unknown is a write that succeeded, and is answered with an error.
-	unknown
-	refused
-	// killed is a write that succeeded, and the end of the manager.
-	killed
-)
-
-// modelManager is what fleet/rollup and fleet/agentrun do with a Book.
-type modelManager struct {
-	w    *world
-	book Book
-	// cache shows the first seen changes of the member, and the hub's version hubSeen.
-	cache         map[string]Run
-	seen, hubSeen int
-	// old is how much the connection before, which ends late, has shown.
-	old int
-	// pace is how many looks at the member's changes it takes to see some.
-	pace       int
-	connected  bool
-	connection int
-	changed    bool
-	tally      *Tally
-	tallyOn    int
-	counted    []types.UID
-	proving    bool
-	provingOn  int
-	listed     *Proof
-	// lost are the failures without a mark whose runs it saw go, with whether it had a
-	// proof from before they went.
-	lost map[types.UID]bool
+// watches says whether a run is of one of the namespaces, of which none stand for all.
+func watches(namespaces []string, run *agentv1alpha1.AgentRun) bool {
+	return len(namespaces) == 0 || slices.Contains(namespaces, run.Namespace)
 }
 
-// start is a new process, whose caches may show what was some changes ago.
-func (w *world) start() *modelManager {
-	w.processes++
-	m := &modelManager{
-		w: w, pace: []int{1, 1, 30}[w.rng.IntN(3)], lost: map[types.UID]bool{},
-		book: Book{Writer: types.UID(fmt.Sprint("manager-", w.processes))},
+// modelHub is one hub's object for the member, every version that was, and the truth about
+// the ledgers that were begun in it.
+type modelHub struct {
+	name     string
+	versions []modelVersion
+	begun    int
+	ledgers  map[types.UID]*modelLedger
+	// namespaces are those that the hub limits the member to; none stand for all.
+	namespaces []string
+}
+
+// modelVersion is a version of a hub's object. Without a UID there is none.
+type modelVersion struct {
+	uid    types.UID
+	status fleetv1alpha1.AgentRunClusterStatusStatus
+}
+
+// modelLedger is the truth about one ledger.
+type modelLedger struct {
+	// recorded are the failures that were put on record, onRecord their UIDs.
+	recorded []Run
+	onRecord sets.Set[types.UID]
+	// held are the runs that went and that a manager said it held in memory.
+	held sets.Set[types.UID]
+	// restored says that the ledger was away for a while: what was in memory then is lost.
+	restored bool
+}
+
+func newHub(name string) *modelHub {
+	return &modelHub{name: name, versions: make([]modelVersion, 1), ledgers: map[types.UID]*modelLedger{}}
+}
+
+// read is what fleet/rollup reads of a version: its status with the ledger's ID, and its
+// resourceVersion.
+func (h *modelHub) read(index int) (status fleetv1alpha1.AgentRunClusterStatusStatus, version string) {
+	stored := h.versions[index]
+	if stored.uid == "" {
+		return stored.status, ""
 	}
-	m.hubSeen = w.recently(len(w.versions) - 1)
-	m.connect()
-	m.old = math.MaxInt // there was none before
-	return m
-}
-
-func (m *modelManager) connect() {
-	m.old = m.seen
-	m.seen = m.w.recently(len(m.w.member.changes))
-	m.cache = m.w.member.after(m.seen)
-	m.connected, m.changed = true, true
-	m.connection++
-	m.book.Doubt()
-}
-
-func (m *modelManager) disconnect() {
-	m.connected = false
-	m.book.Doubt()
-}
-
-// deliver lets the cache see up to n more changes.
-func (m *modelManager) deliver(n int) {
-	for ; m.connected && n > 0 && m.seen < len(m.w.member.changes); n-- {
-		change := m.w.member.changes[m.seen]
-		m.seen++
-		m.changed = true
-		_, known := m.cache[change.run.Name]
-		if !change.deleted {
-			m.cache[change.run.Name] = change.run
-		} else if known {
-			m.lose(change.run)
-			delete(m.cache, change.run.Name)
-		}
+	if stored.status.Ledger.ID == "" {
+		stored.status.Ledger.ID = stored.uid
 	}
+	return stored.status, strconv.Itoa(index + 1)
 }
 
-// deliverLate lets the connection before tell of up to n more runs that went.
-func (m *modelManager) deliverLate(n int) {
-	for ; n > 0 && m.old < len(m.w.member.changes); n-- {
-		if change := m.w.member.changes[m.old]; change.deleted {
-			m.lose(change.run)
-		}
-		m.old++
-	}
+func (h *modelHub) last() int { return len(h.versions) - 1 }
+
+func (h *modelHub) exists() bool { return h.versions[h.last()].uid != "" }
+
+// create makes the object, and so begins a ledger.
+func (h *modelHub) create() types.UID {
+	h.begun++
+	uid := types.UID(fmt.Sprintf("%s-%d", h.name, h.begun))
+	h.versions = append(h.versions, modelVersion{uid: uid})
+	return uid
 }
 
-// relist is a watch that broke: what happened in between is not known.
-func (m *modelManager) relist() {
-	if !m.connected {
+// remove deletes the object.
+func (h *modelHub) remove() { h.versions = append(h.versions, modelVersion{}) }
+
+// restore makes the object with the last status of one of the ledgers that were.
+func (h *modelHub) restore(n int) {
+	ids := slices.Sorted(maps.Keys(h.ledgers))
+	if len(ids) == 0 {
 		return
 	}
-	for name, run := range m.cache {
-		if m.w.member.runs[name].UID != run.UID {
-			m.lose(run)
+	id := ids[n%len(ids)]
+	for _, stored := range slices.Backward(h.versions) {
+		if stored.status.Ledger.ID == id {
+			h.create()
+			h.versions[h.last()].status = stored.status
+			h.ledgers[id].restored = true
+			return
 		}
 	}
-	m.seen, m.changed = len(m.w.member.changes), true
-	m.cache = maps.Clone(m.w.member.runs)
 }
 
-func (m *modelManager) lose(run Run) {
-	m.book.Lose(run)
-	if _, known := m.lost[run.UID]; run.failed() && !run.Marked && !known {
-		proof := m.book.proof
-		m.lost[run.UID] = proof != nil && proof.Since[""] < strconv.Itoa(m.w.member.removed[run.UID])
-	}
-}
+// touch is somebody's edit of something else in the object.
+func (h *modelHub) touch() { h.versions = append(h.versions, h.versions[h.last()]) }
 
-// sync is one look at the member's object on the hub.
-func (m *modelManager) sync(becomes outcome) {
-	stored := m.w.versions[m.hubSeen]
-	if m.connected && (m.changed || !slices.Equal(m.counted, stored.Ledger.InFlight)) {
-		t := Of(slices.Collect(maps.Values(m.cache)), sets.New(stored.Ledger.InFlight...))
-		if m.tally != nil && m.tallyOn != m.connection { // as fleet/rollup's state.take
-			uids := sets.New[types.UID]()
-			for _, run := range m.cache {
-				uids.Insert(run.UID)
-			}
-			for _, run := range m.tally.Unmarked {
-				if !uids.Has(run.UID) {
-					m.book.Vanish(run)
-				}
-			}
-		}
-		m.tallyOn = m.connection
-		m.tally, m.counted, m.changed = &t, stored.Ledger.InFlight, false
+func (h *modelHub) ledger(id types.UID) *modelLedger {
+	if h.ledgers[id] == nil {
+		h.ledgers[id] = &modelLedger{onRecord: sets.New[types.UID](), held: sets.New[types.UID]()}
 	}
-	if m.tally == nil {
-		return
-	}
-	o := Observation{Tally: m.tally, Now: m.w.now, ClockOffset: m.w.offset}
-	m.book.Read(stored.Ledger, versionOf(m.hubSeen))
-	m.book.Complete(&o)
-	if m.connected && m.book.NeedsProof(*m.tally) {
-		m.book.ProofStarted()
-		m.proving, m.provingOn, m.listed = true, m.connection, nil
-	}
-	if next := Observe(stored, o); WorthWriting(stored, next) {
-		m.write(stored, next, becomes)
-	}
-}
-
-func (m *modelManager) write(stored, next fleetv1alpha1.AgentRunClusterStatusStatus, becomes outcome) {
-	if becomes == refused || m.hubSeen != len(m.w.versions)-1 { // compare and swap
-		return
-	}
-	m.w.apply(stored, next)
-	if next.Ledger.Held > 0 {
-		m.w.held = m.w.held.Union(sets.KeySet(m.book.gone))
-	}
-	switch becomes {
-	case written:
-		m.book.Wrote(next.Ledger)
-	case killed:
-		*m = *m.w.start()
-	}
-}
-
-// list has the member answer the live list of a proof that is being made; proved hands
-// it in.
-func (m *modelManager) list() {
-	if m.proving && m.connected && m.connection == m.provingOn {
-		m.listed = m.w.member.proof()
-	}
-}
-
-func (m *modelManager) proved() {
-	if !m.proving || (m.listed == nil && m.connection == m.provingOn && m.connected) {
-		return
-	}
-	if m.connection != m.provingOn || !m.connected {
-		m.listed = nil
-	}
-	m.book.ProofEnded(m.listed)
-	m.proving = false
-}
-
-// mark patches up to n runs that want their mark, as far as the cache shows.
-func (m *modelManager) mark(n int) {
-	for _, name := range slices.Sorted(maps.Keys(m.cache)) {
-		run := m.cache[name]
-		if n > 0 && m.connected && !m.w.marksRefused && !run.Marked && m.book.InFlight(run.UID) {
-			m.w.member.mark(run)
-			n--
-		}
-	}
+	return h.ledgers[id]
 }
 
 // world is the model as a whole, and the truth that the numbers are held to.
 type world struct {
-	t      *testing.T
-	rng    *rand.Rand
-	now    time.Time
-	offset time.Duration
-	member modelMember
-	// versions are the hub's object, every version that was.
-	versions     []fleetv1alpha1.AgentRunClusterStatusStatus
-	managers     []*modelManager
-	processes    int
+	history
+
+	t         *testing.T
+	rng       *rand.Rand
+	now       time.Time
+	offset    time.Duration
+	member    modelMember
+	hubs      []*modelHub
+	managers  []*modelManager
+	processes int
+	// marksRefused says that the managers may not mark runs now.
 	marksRefused bool
-	// held are the runs that went and that a manager said it held in memory.
-	held sets.Set[types.UID]
-	// failures are all that happened, recorded those that were put on record.
-	failures map[types.UID]Run
-	recorded []Run
-	uids     int
+	// failures are all that happened.
+	failures        map[types.UID]Run
+	uids, strangers int
 }
 
-func newWorld(t *testing.T, rng *rand.Rand) *world {
+func newWorld(t *testing.T, h history, seed uint64) *world {
 	t.Helper()
-	return &world{
-		t: t, rng: rng, now: epoch, offset: time.Duration(rng.IntN(1200)-600) * time.Second,
-		member:   modelMember{revision: 10_000, runs: map[string]Run{}, removed: map[types.UID]int{}},
-		versions: make([]fleetv1alpha1.AgentRunClusterStatusStatus, 1),
-		failures: map[types.UID]Run{}, held: sets.New[types.UID](),
+	rng := rand.New(rand.NewPCG(seed, 4))
+	w := &world{
+		history: h, t: t, rng: rng, now: epoch, offset: time.Duration(rng.IntN(1200)-600) * time.Second,
+		member:   modelMember{revision: 10_000, runs: map[string]*agentv1alpha1.AgentRun{}, removed: map[types.UID]int{}},
+		failures: map[types.UID]Run{},
 	}
+	for i := range max(1, h.hubs) {
+		w.hubs = append(w.hubs, newHub(fmt.Sprint("hub", i)))
+	}
+	return w
 }
-
-// versionOf is the resourceVersion of one of the hub's versions.
-func versionOf(index int) string { return strconv.Itoa(index + 1) }
 
 // recently is a number that was n a while ago, which is mostly now.
 func (w *world) recently(n int) int {
-	if w.rng.IntN(4) == 0 {
+	if w.rng.IntN(4) == 0 || w.revived {
 		return max(0, n-w.rng.IntN(30))
 	}
 	return max(0, n-max(0, w.rng.IntN(8)-4))
@@ -332,25 +253,57 @@ func (w *world) recently(n int) int {
 
 // create makes a run, unless there is one of the name.
 func (w *world) create(name string) {
-	if _, exists := w.member.runs[name]; !exists {
-		w.uids++
-		w.member.store(Run{
-			UID: types.UID(fmt.Sprint("u", w.uids)), Namespace: "ns", Name: name, Phase: agentv1alpha1.AgentRunPending,
-		})
-	}
-}
-
-// fail ends a run, some time ago by the member's clock.
-func (w *world) fail(name string) {
-	run, exists := w.member.runs[name]
-	if !exists || run.failed() {
+	if w.member.runs[name] != nil {
 		return
 	}
-	run.Phase, run.Reason = agentv1alpha1.AgentRunFailed, fmt.Sprint("Reason", w.rng.IntN(5))
-	run.Completed = w.now.Add(w.offset).Add(-time.Duration(w.rng.IntN(100)) * time.Second)
-	if w.rng.IntN(4) == 0 { // it is seen late
-		run.Completed = run.Completed.Add(-time.Duration(w.rng.IntN(30*3600)) * time.Second)
+	w.uids++
+	w.member.store(&agentv1alpha1.AgentRun{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: []string{"a", "b"}[name[len(name)-1]%2], Name: name, UID: types.UID(fmt.Sprint("u", w.uids)),
+		},
+		Status: agentv1alpha1.AgentRunStatus{Phase: agentv1alpha1.AgentRunPending},
+	})
+}
+
+// fail ends a run, some time ago by the member's clock. One that failed before, and was
+// moved to another phase, is moved back.
+func (w *world) fail(name string) {
+	run := w.member.runs[name]
+	if run == nil || hasFailed(run) {
+		return
 	}
-	w.member.store(run)
-	w.failures[run.UID] = w.member.runs[name]
+	reason, ago := fmt.Sprint("Reason", w.rng.IntN(5)), w.rng.IntN(100)
+	if w.rng.IntN(4) == 0 { // it is seen late
+		ago += w.rng.IntN(30 * 3600)
+	}
+	w.member.update(run, func(run *agentv1alpha1.AgentRun) {
+		run.Status.Phase = agentv1alpha1.AgentRunFailed
+		if run.Status.CompletionTime == nil {
+			end := metav1.NewTime(w.now.Add(w.offset).Add(-time.Duration(ago) * time.Second))
+			run.Status.CompletionTime = &end
+			run.Status.Conditions = []metav1.Condition{{
+				Type: agentv1alpha1.ConditionSucceeded, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: end,
+			}}
+		}
+		w.failures[run.UID] = RunOf(run, "")
+	})
+}
+
+// revive moves a failed run to another phase, which only somebody by hand does.
+func (w *world) revive(run *agentv1alpha1.AgentRun) {
+	w.member.update(run, func(run *agentv1alpha1.AgentRun) { run.Status.Phase = agentv1alpha1.AgentRunRunning })
+}
+
+// markByStrangers is ledgers that the model does not play marking a run.
+func (w *world) markByStrangers(run *agentv1alpha1.AgentRun) {
+	var ledgers []types.UID
+	for range agentv1alpha1.MaxLedgers / 2 {
+		w.strangers++
+		ledgers = append(ledgers, types.UID(fmt.Sprint("stranger", w.strangers)))
+	}
+	w.member.mark(run, ledgers...)
+}
+
+func hasFailed(run *agentv1alpha1.AgentRun) bool {
+	return run.Status.Phase == agentv1alpha1.AgentRunFailed
 }
