@@ -36,6 +36,22 @@ func TellLate(r *Rollup, name multicluster.ClusterName, run *agentv1alpha1.Agent
 	r.runGone(name, &engagement{}, toolscache.DeletedFinalStateUnknown{Obj: run})
 }
 
+// Engaged says whether the member has a connection in use.
+func Engaged(r *Rollup, name multicluster.ClusterName) bool {
+	s := r.state(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.engagement != nil
+}
+
+// Early is how many runs are held that went before the member's first look.
+func Early(r *Rollup, name multicluster.ClusterName) int {
+	s := r.state(name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.early)
+}
+
 // StatusOf is what is written of a member with that tally, all of which may be recorded.
 func StatusOf(m Member, counted tally.Tally) fleetv1alpha1.AgentRunClusterStatusStatus {
 	status := tally.Observe(fleetv1alpha1.AgentRunClusterStatusStatus{}, tally.Observation{

@@ -19,6 +19,7 @@ package rollup_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -26,8 +27,10 @@ import (
 	gomegatypes "github.com/onsi/gomega/types"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 
+	agentv1alpha1 "github.com/konveyor/agentrun-fleet/api/agent/v1alpha1"
 	fleetv1alpha1 "github.com/konveyor/agentrun-fleet/api/fleet/v1alpha1"
 	"github.com/konveyor/agentrun-fleet/fleet/rollup"
 	"github.com/konveyor/agentrun-fleet/fleet/tally"
@@ -132,4 +135,88 @@ func TestNamespacesThatComeAndGo(t *testing.T) {
 	w.fail("limited-a", "later", "G")
 	w.Eventually(w.cluster(m.Name)).Should(haveExactly("G", 1))
 	w.Expect(w.cluster(m.Name)()).To(And(HaveField("Status.TotalFailures", int64(3)), HaveField("Status.Ledger.InFlight", ContainElement(run.UID))))
+}
+
+// One ledger is begun again so often that the runs have no room for its marks. Another one's
+// stay, or it would count them again.
+func TestALedgerThatIsBegunAgainOften(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	stays, again := w.member("begun-often", "stays"), w.member("begun-often", "again")
+	w.members.set(stays)
+	w.engage(stays.Name, "begun-often-runs")
+	for i := range 3 {
+		w.fail("begun-often-runs", fmt.Sprint("before-", i), "E")
+	}
+	w.settle(stays, "begun-often-runs", map[string]int{"E": 3})
+	var strangers []types.UID // which leave room for one more
+	for i := range agentv1alpha1.MaxLedgers - 2 {
+		strangers = append(strangers, types.UID(fmt.Sprint("stranger-", i)))
+	}
+	for _, run := range w.wanting("begun-often-runs", strangers...) {
+		w.markRun(&run, strangers...)
+	}
+	w.members.set(again)
+	w.engage(again.Name, "begun-often-runs")
+	for range 3 {
+		w.Eventually(w.cluster(again.Name)).Should(haveExactly("E", 3))
+		o, err := w.cluster(again.Name)()
+		w.Expect(err).NotTo(HaveOccurred())
+		w.Eventually(func() []agentv1alpha1.AgentRun { return w.wanting("begun-often-runs", o.Status.Ledger.ID) }).Should(BeEmpty())
+		w.Expect(hub.Client.Delete(w.ctx, o)).To(Succeed())
+		w.Eventually(w.cluster(again.Name)).ShouldNot(HaveField("UID", o.UID))
+	}
+	w.fail("begun-often-runs", "later", "F")
+	for _, m := range []rollup.Member{stays, again} {
+		w.Eventually(w.cluster(m.Name)).Should(And(haveExactly("E", 3), haveExactly("F", 1)))
+		w.Consistently(w.cluster(m.Name)).Should(HaveField("Status.TotalFailures", int64(4)))
+	}
+}
+
+// markRun has ledgers, which the test makes up, mark a run.
+func (w *world) markRun(run *agentv1alpha1.AgentRun, ledgers ...types.UID) {
+	before := client.MergeFrom(run.DeepCopy())
+	run.Annotations = map[string]string{agentv1alpha1.RecordedAnnotation: run.Mark(ledgers...)}
+	w.Expect(hub.Client.Patch(w.ctx, run, before)).To(Succeed())
+}
+
+// wanting are the failed runs of a namespace that have room for a mark of these ledgers.
+func (w *world) wanting(namespace string, ledgers ...types.UID) []agentv1alpha1.AgentRun {
+	var list agentv1alpha1.AgentRunList
+	w.Expect(hub.Client.List(w.ctx, &list, client.InNamespace(namespace))).To(Succeed())
+	return slices.DeleteFunc(list.Items, func(run agentv1alpha1.AgentRun) bool {
+		return run.Status.Phase != agentv1alpha1.AgentRunFailed || run.Mark(ledgers...) == run.Mark()
+	})
+}
+
+// What goes before the first look is judged by the marks of the ledger that is found then.
+func TestWhatGoesBeforeTheFirstLook(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	m := w.member("early", "m")
+	w.members.set(m)
+	end := w.engage(m.Name, "early-runs")
+	counted := w.fail("early-runs", "counted", "E")
+	w.settle(m, "early-runs", map[string]int{"E": 1})
+	w.crash(end)
+	another := w.fail("early-runs", "another", "F")
+	w.markRun(another, "stranger")
+
+	w.members.update(m.Name, func() { // nobody has said yet which members there are
+		w.members.unsynced = true
+		delete(w.members.members, m.Name)
+	})
+	w.start()
+	w.engage(m.Name, "early-runs")
+	w.Eventually(func() bool { return rollup.Engaged(w.rollup, m.Name) }).Should(BeTrue())
+	for _, run := range []*agentv1alpha1.AgentRun{counted, another} {
+		w.Expect(hub.Client.Delete(w.ctx, run)).To(Succeed())
+	}
+	w.Eventually(func() int { return rollup.Early(w.rollup, m.Name) }).Should(Equal(2))
+	w.members.update(m.Name, func() {
+		w.members.unsynced = false
+		w.members.members[m.Name] = m
+	})
+	w.Eventually(w.cluster(m.Name)).Should(And(HaveField("Status.Ledger.Missed", int64(1)), HaveField("Status.TotalExact", false),
+		HaveField("Status.TotalFailures", int64(1))))
 }
