@@ -32,7 +32,7 @@ help: ## Show this list
 
 .PHONY: test
 test: programs ## Run every test on real API servers (the first run builds them)
-	go test -timeout 30m $(GO_TEST_PARALLEL) ./test/fleet ./... # the longest first
+	go test -timeout 30m $(GO_TEST_PARALLEL) ./test/fleet ./test/ledger ./... # the longest first
 
 .PHONY: build
 build: ## Build the manager into bin/

@@ -43,6 +43,7 @@ type badInput struct {
 // TestBadInput: each bad kubeconfig leaves the good member working, says on its own
 // AgentRunClusterStatus what to do, and recovers when mended, without a restart.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "good", "other")
 	good, other := f.members["good"], f.members["other"]
 	mended := f.kubeconfig("good")

@@ -41,6 +41,7 @@ import (
 // drive a terminal, wherever client-go takes a text from. None of it leaves the manager,
 // which works on once the member is itself again.
 func TestAnEngagedMemberEchoes(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "alpha")
 	alpha, found := f.members["alpha"], &credentials{}
 	token := found.echoed("c4n4ry-/engaged+&<=" + strings.Repeat("0123456789", 5))

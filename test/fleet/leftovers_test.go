@@ -58,6 +58,7 @@ var foreign = "\x1b[31mred\x00\x07\r\n" + strings.Repeat("\x1b]0;title\x07 long"
 // and hostile text comes from their pods and API servers. Afterwards no credential is
 // anywhere but in the Secrets, and no text is unbounded or has control characters.
 func TestNothingIsLeftLyingAround(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "alpha", "beta")
 	alpha, beta := f.members["alpha"], f.members["beta"]
 	found := &credentials{}

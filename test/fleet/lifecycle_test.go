@@ -253,6 +253,7 @@ func (m *member) count(f *fleet) fleetv1alpha1.RunCounts {
 // TestOutcomeBeatsDeadline: a pod ended and the deadline passed while the manager was
 // away; the same pass sees both, and the pod's outcome counts.
 func TestOutcomeBeatsDeadline(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "alpha")
 	m := f.members["alpha"]
 	f.join("alpha")

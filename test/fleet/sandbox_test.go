@@ -35,6 +35,7 @@ import (
 
 // TestSandboxes runs the real agent-sandbox controller in the member: it makes the pods.
 func TestSandboxes(t *testing.T) {
+	t.Parallel()
 	crd, err := harness.SandboxCRDPath(t.Context())
 	if err != nil {
 		t.Fatal(err)

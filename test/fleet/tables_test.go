@@ -29,6 +29,7 @@ import (
 
 // TestTables compares what kubectl prints, as text. Ages are replaced.
 func TestTables(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, "east", "west")
 	f.join("east", "west")
 	f.start()
