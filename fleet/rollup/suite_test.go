@@ -205,7 +205,7 @@ func (w *world) start() {
 	started.OnWantsMark(func(name multicluster.ClusterName, run types.NamespacedName) { w.unmarked <- unmarked{name, run} })
 	var running sync.WaitGroup
 	if w.marking {
-		running.Go(func() { w.markAll(ctx) })
+		running.Go(func() { w.markAll(ctx, started) })
 	}
 	running.Go(func() { _ = cl.Start(ctx) })
 	running.Go(func() {
@@ -236,13 +236,13 @@ func proveIn(ctx context.Context, cl cluster.Cluster, ledger types.UID, namespac
 }
 
 // markAll marks what comes to be recorded until ctx ends.
-func (w *world) markAll(ctx context.Context) {
+func (w *world) markAll(ctx context.Context, by *rollup.Rollup) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case u := <-w.unmarked:
-			w.mark(u.member, u.run)
+			w.markBy(by, u.member, u.run)
 		}
 	}
 }
@@ -255,25 +255,38 @@ type unmarked struct {
 
 // mark gives a run the mark of a member's ledger; one that is gone needs none.
 func (w *world) mark(member multicluster.ClusterName, key types.NamespacedName) {
-	if err := w.tryMark(member, key); client.IgnoreNotFound(err) != nil {
+	w.markBy(w.rollup, member, key)
+}
+
+func (w *world) markBy(by *rollup.Rollup, member multicluster.ClusterName, key types.NamespacedName) {
+	if err := w.tryMark(by, member, key); client.IgnoreNotFound(err) != nil {
 		w.t.Errorf("marking AgentRun %s: %v", key, err)
 	}
 }
 
-func (w *world) tryMark(member multicluster.ClusterName, key types.NamespacedName) error {
-	stored, err := w.cluster(member)()
-	if err != nil {
-		return err
-	}
+func (w *world) tryMark(by *rollup.Rollup, member multicluster.ClusterName, key types.NamespacedName) error {
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		run := &agentv1alpha1.AgentRun{}
 		if err := hub.Client.Get(context.Background(), key, run); err != nil {
 			return err
 		}
+		ledger, err := w.ledgerOf(by, member, run.UID)
+		if err != nil {
+			return err
+		}
 		patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q,"annotations":{%q:%q}}}`, run.ResourceVersion,
-			agentv1alpha1.RecordedAnnotation, run.Mark(stored.Status.Ledger.ID))
+			agentv1alpha1.RecordedAnnotation, run.Mark(ledger))
 		return hub.Client.Patch(context.Background(), run, client.RawPatch(types.MergePatchType, []byte(patch)))
 	})
+}
+
+// ledgerOf is the ledger that wants to mark the run, or else the one on the hub.
+func (w *world) ledgerOf(by *rollup.Rollup, member multicluster.ClusterName, run types.UID) (types.UID, error) {
+	if ledger := by.WantedMark(member, run); ledger != "" {
+		return ledger, nil
+	}
+	stored, err := w.cluster(member)()
+	return stored.Status.Ledger.ID, err
 }
 
 // clean leaves nothing on the hub for the next test.

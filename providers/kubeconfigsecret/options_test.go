@@ -31,7 +31,7 @@ import (
 func TestDefaults(t *testing.T) {
 	got := New(Options{}).opts
 	want := Options{
-		QPS: 50, Burst: 100,
+		QPS: 50, Burst: 100, CacheLimit: 64 << 20,
 		ConnectTimeout: 30 * time.Second, CallTimeout: 10 * time.Second, RotationOverlap: 10 * time.Second,
 		ProbeInterval: 10 * time.Second, ProbeTimeout: 5 * time.Second, FailureThreshold: 3,
 		BackoffBase: time.Second, BackoffMax: 5 * time.Minute, MendInterval: 30 * time.Second,
