@@ -407,7 +407,7 @@ func TestContactIsRenewed(t *testing.T) {
 	w.Consistently(func() []harness.Request {
 		fake.Step(time.Second)
 		return w.writes("agentrunclusterstatuses/status", quiet)
-	}).Should(BeEmpty())
+	}).Should(Or(BeEmpty(), HaveEach(HaveField("Code", 409))), "a write upon an old version is none")
 
 	m.LastContactTime = metav1.NewTime(m.LastContactTime.Add(time.Minute)).Rfc3339Copy()
 	w.members.mu.Lock()
