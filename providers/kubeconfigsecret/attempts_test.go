@@ -173,7 +173,14 @@ func TestNothingReachesAFormerMember(t *testing.T) {
 	f.remove("former")
 	f.Eventually(func() error { _, err := f.provider.Get(t.Context(), f.name("former")); return err }).Should(MatchError(multicluster.ErrClusterNotFound))
 	f.Eventually(f.engagedBy("former").Done()).Should(BeClosed())
-	before := requests()
+	before, still := requests(), 0
+	f.Eventually(func() int { // what was in flight ends within a second
+		now := requests()
+		if still++; now != before {
+			before, still = now, 0
+		}
+		return still
+	}).WithPolling(time.Second).Should(BeNumerically(">=", 2))
 	refused := 0
 	f.Consistently(func() int {
 		read := cl.GetAPIReader().List(t.Context(), &corev1.ConfigMapList{})
