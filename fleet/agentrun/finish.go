@@ -58,7 +58,7 @@ func (r *Reconciler) wantedMark(run *agentv1alpha1.AgentRun, req mcreconcile.Req
 		return ""
 	}
 	ledger := r.ledger.WantedMark(req.ClusterName, run.UID)
-	if run.RecordedBy(ledger) || run.Mark(ledger) == run.Mark() { // or there is no room for it
+	if ledger == "" || run.Mark(ledger) == run.Mark() { // it is there, or has no room
 		return ""
 	}
 	return ledger

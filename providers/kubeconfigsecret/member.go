@@ -195,8 +195,10 @@ func (m *member) keep(want desire) *failure {
 func (m *member) endedBy() *failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.inUse != nil && m.inUse.tooLarge.Load() != nil {
-		return m.inUse.tooLarge.Load()
+	if m.inUse != nil {
+		if f := m.inUse.tooLarge.Load(); f != nil {
+			return f
+		}
 	}
 	return unreachable("The member's cluster ended unexpectedly")
 }
